@@ -1,0 +1,1 @@
+"""The truth: records, versions, mutations, conversations and the log that announces them."""

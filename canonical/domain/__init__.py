@@ -1,0 +1,1 @@
+"""Plain Python: what a record, a scope, a filter and a position are, and the decisions about them."""

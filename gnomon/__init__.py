@@ -1,0 +1,1 @@
+"""The face: settings and wiring, HTTP API, command line."""

@@ -1,0 +1,1 @@
+"""Models behind protocols: embedders, and the recogniser of names."""

@@ -1,0 +1,1 @@
+"""Every version of every record, hash-chained."""

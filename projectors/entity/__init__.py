@@ -1,0 +1,1 @@
+"""Names found in the records, linked to them inside their scope."""

@@ -1,0 +1,1 @@
+"""Terms of the records, for search by words (BM25)."""

@@ -1,0 +1,1 @@
+"""Vectors of the records, for search by meaning."""

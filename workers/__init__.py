@@ -1,0 +1,1 @@
+"""Who runs the projectors: the loop in threads, and its sweep."""
