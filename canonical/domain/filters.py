@@ -214,7 +214,7 @@ def matches(where: Filter, metadata: Mapping[str, Any]) -> bool:
             return _holds(op, value, metadata, field)
 
 
-def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) -> bool:  # noqa: ANN401
+def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) -> bool:
     if field not in metadata:
         return False
     held = list(_values(metadata[field]))

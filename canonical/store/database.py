@@ -1,0 +1,179 @@
+"""Connections to Postgres: which role they serve as, and how a transaction begins, ends and is retried."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TypeVar
+
+import psycopg
+from psycopg import errors as pg
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from canonical.errors import StoreUnavailableError, UnsafeStoreError
+from canonical.store.urls import driver_url
+
+T = TypeVar("T")
+
+LOCK_TIMEOUT = "2s"  # a counter is held for one commit; longer means trouble elsewhere
+STATEMENT_TIMEOUT = "30s"
+IDLE_TIMEOUT = "60s"  # bounds how long a lost client holds locks and snapshots
+ATTEMPTS = 6
+BACKOFF_S = 0.02  # doubled each time, with jitter: about 1.3 s in all
+CONTENTION = (
+    pg.SerializationFailure,  # 40001
+    pg.DeadlockDetected,  # 40P01
+    pg.LockNotAvailable,  # 55P03
+)
+ABSENCE = (
+    psycopg.OperationalError,  # no connection, or it broke
+    pg.AdminShutdown,
+    pg.QueryCanceled,
+    pg.IdleInTransactionSessionTimeout,
+)
+
+
+class Role(StrEnum):
+    """What a connection may do; see the privileges in the migrations."""
+
+    API = "gnomon_api"  # one tenant at a time
+    PROJECTOR = "gnomon_projector"  # reads every tenant, writes projections
+    OWNER = "gnomon_owner"  # migrations and keys, never a request
+
+
+class Database:
+    """A pool of connections that all serve as one role.
+
+    No transaction is held open across a call to anything but Postgres.
+    """
+
+    def __init__(self, url: str, role: Role, *, connections: int = 8) -> None:
+        """Prepare the pool; nothing is connected yet."""
+        self.role = role
+        self.engine: Engine = create_engine(
+            driver_url(url),
+            pool_size=connections,
+            max_overflow=0,
+            pool_timeout=5,
+            pool_reset_on_return="rollback",
+            # A connection that broke is replaced at its next use, not handed to a request.
+            pool_pre_ping=False,
+        )
+        event.listen(self.engine, "connect", self._serve_as_role)
+
+    def _serve_as_role(self, raw: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+        with raw.cursor() as cursor:
+            cursor.execute(
+                f"SET ROLE {self.role.value}; SET TimeZone = 'UTC'; "
+                f"SET lock_timeout = '{LOCK_TIMEOUT}'; "
+                f"SET statement_timeout = '{STATEMENT_TIMEOUT}'; "
+                f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'; "
+                "SET client_min_messages = warning; SET jit = off"
+            )
+        raw.commit()
+
+    @contextmanager
+    def transaction(self, tenant: str | None = None) -> Iterator[Connection]:
+        """Open a transaction, of one tenant if the role is API; commit at the end, or roll back.
+
+        The tenant's setting ends with the transaction, so a pooled connection carries it nowhere.
+        Raises: StoreUnavailableError, when Postgres is away or refused under contention.
+        """
+        with _in_our_terms(), self.engine.begin() as conn:
+            if tenant is not None:
+                conn.execute(SET_TENANT, {"tenant": tenant})
+            yield conn
+
+    @contextmanager
+    def raw(self) -> Iterator[psycopg.Connection]:
+        """Lend the driver's own connection, for pipelines and COPY; what is not committed is lost."""
+        with _in_our_terms(), self.engine.connect() as conn:
+            driver = conn.connection.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            yield driver
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do `work`, which opens its own transaction, again while contention makes it fail.
+
+        Guarantee: at most one run of `work` committed, if it commits as its last step.
+        Raises:    StoreUnavailableError, when it still fails after some 1.3 s.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return work()
+            except ContentionError:
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(BACKOFF_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        raise AssertionError
+
+    def close(self) -> None:
+        """Close the pool's connections."""
+        self.engine.dispose()
+
+
+SET_TENANT = text("SELECT set_config('gnomon.tenant', :tenant, true)")
+
+
+class ContentionError(StoreUnavailableError):
+    """Postgres refused under contention, and nothing was written: worth an immediate retry."""
+
+    code = "store_contention"
+
+
+@contextmanager
+def _in_our_terms() -> Iterator[None]:
+    """Re-raise the driver's errors as what a caller should do about them."""
+    try:
+        yield
+    except DBAPIError as exc:
+        raise _translated(exc.orig, exc) from exc
+    except PoolTimeoutError as exc:
+        raise StoreUnavailableError("all connections to Postgres are busy") from exc
+    except psycopg.Error as exc:
+        raise _translated(exc, exc) from exc
+
+
+def _translated(cause: BaseException | None, otherwise: Exception) -> Exception:
+    if isinstance(cause, CONTENTION):
+        return ContentionError(f"Postgres refused under contention: {_first_line(cause)}")
+    if isinstance(cause, ABSENCE):
+        return StoreUnavailableError(f"Postgres doesn't answer: {_first_line(cause)}")
+    return otherwise
+
+
+def _first_line(exc: BaseException) -> str:
+    lines = str(exc).splitlines()
+    return lines[0] if lines else type(exc).__name__
+
+
+def refuse_unsafe(database: Database, *, durable: bool = True) -> None:
+    """Check at the start that Postgres can keep what it acknowledges, and that walls hold.
+
+    Raises: UnsafeStoreError, when fsync or synchronous_commit is off (unless not `durable`: a
+            test's server), or when a connection serves as superuser or past row-level security.
+    """
+    with database.transaction() as conn:
+        row = conn.execute(
+            text(
+                "SELECT current_setting('fsync') AS fsync,"
+                " current_setting('synchronous_commit') AS commits,"
+                " bool_or(r.rolsuper) AS super, bool_or(r.rolbypassrls) AS bypass"
+                " FROM pg_roles r WHERE r.rolname IN (current_user, session_user)"
+            )
+        ).one()
+    if durable and (row.fsync == "off" or row.commits == "off"):
+        raise UnsafeStoreError(
+            f"fsync is {row.fsync}, synchronous_commit is {row.commits}: a crash would lose "
+            "acknowledged memories; set both on"
+        )
+    if row.super or row.bypass:
+        raise UnsafeStoreError(
+            "the login is a superuser or bypasses row-level security: use a plain login that is "
+            "a member of gnomon_api and gnomon_projector"
+        )
