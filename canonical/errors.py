@@ -22,7 +22,7 @@ GnomonError
      ├─ PositionGapError             a hole or a repeat in a shard's positions
      ├─ EngineMismatchError          the engine holds another schema, model or history than the log
      ├─ TooManyParkedError           more records parked than can be bad by themselves
-     ├─ UnsafeStoreError             Postgres is set so that it may lose a commit, or serves as superuser
+     ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
      └─ ChainBrokenError             the audit chain doesn't verify
 """
 

@@ -1,1 +1,1 @@
-"""Plain Python: what a record, a scope, a filter and a position are, and the decisions about them."""
+"""Plain Python: what records, scopes, filters and positions are, and the decisions about them."""

@@ -2,8 +2,8 @@
 
 A filter sees a record's top-level metadata keys only, so it can narrow a scope and never widen it.
 
-    {"project": "atlas"}                      equality (typed: 3 is not "3"; a list matches if it holds it)
-    {"priority": {"gte": 3, "lt": 10}}        all of them
+    {"project": "atlas"}                  equality, typed (3 is not "3"); a list matches by its items
+    {"priority": {"gte": 3, "lt": 10}}    all of them
     {"AND": [f, …]}  {"OR": [f, …]}  {"NOT": f}
 
 Operators: eq, ne, in, gt, gte, lt, lte (numbers), exists (true or false), contains (as eq: reads
@@ -12,7 +12,8 @@ better of lists). A missing key matches `ne` and `exists: false` and nothing els
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -47,6 +48,14 @@ class Operator(StrEnum):
     LT = "lt"
     LTE = "lte"
     EXISTS = "exists"
+
+
+RANGES: dict[Operator, Callable[[float, float], bool]] = {
+    Operator.GT: operator.gt,
+    Operator.GTE: operator.ge,
+    Operator.LT: operator.lt,
+    Operator.LTE: operator.le,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +235,8 @@ def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) ->
         case Operator.IN:
             return any(_same(h, v) for h in held for v in value)
         case _:
-            numbers = [float(h) for h in held if _is_number(h)]
-            bound = float(value)
-            compare = {
-                Operator.GT: lambda n: n > bound,
-                Operator.GTE: lambda n: n >= bound,
-                Operator.LT: lambda n: n < bound,
-                Operator.LTE: lambda n: n <= bound,
-            }[op]
-            return any(compare(n) for n in numbers)
+            numbers = [float(h) for h in held if isinstance(h, int | float) and _is_number(h)]
+            return any(RANGES[op](n, float(value)) for n in numbers)
 
 
 def _values(value: object) -> Iterator[Scalar]:
@@ -248,8 +250,8 @@ def _is_number(value: object) -> bool:
 
 
 def _same(held: Scalar, wanted: Scalar) -> bool:
-    if _is_number(held) and _is_number(wanted):
-        return float(held) == float(wanted)  # type: ignore[arg-type]
+    if isinstance(held, int | float) and isinstance(wanted, int | float):
+        return isinstance(held, bool) == isinstance(wanted, bool) and float(held) == float(wanted)
     return type(held) is type(wanted) and held == wanted
 
 
@@ -275,8 +277,8 @@ def facets(metadata: Mapping[str, Any]) -> Facets:
         terms.append(name)
         for held in _values(value):
             terms.append(value_term(key, held))
-            if _is_number(held):
-                numbers.append((name, float(held)))  # type: ignore[arg-type]
+            if isinstance(held, int | float) and _is_number(held):
+                numbers.append((name, float(held)))
     return Facets(tuple(dict.fromkeys(terms)), tuple(dict.fromkeys(numbers)))
 
 

@@ -1,4 +1,4 @@
-"""Who may see a record, when: one rule for every leg of a search, for lists, and for the re-check."""
+"""Who may see a record, when: one rule for every leg of a search, for lists, for the re-check."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,0 +1,36 @@
+"""Names of records and what they say: UUIDv7, so that new rows stand beside each other on disk."""
+
+import os
+import time
+from uuid import UUID
+
+from canonical.errors import InvalidInputError
+
+_VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
+_RANDOM_BITS = 62
+_FRACTION = 4096  # rand_a holds the millisecond's fraction: ids of one process sort by time
+
+
+def new_id() -> UUID:
+    """Return a new UUIDv7 (RFC 9562 §5.7, method 3): time to about 0.25 µs, then 62 random bits."""
+    ns = time.time_ns()
+    ms, rest = divmod(ns, 1_000_000)
+    random = int.from_bytes(os.urandom(8)) >> 2
+    return UUID(
+        int=(ms << 80) | ((rest * _FRACTION // 1_000_000) << 64) | _VERSION_AND_VARIANT | random
+    )
+
+
+def parse_id(raw: object, field: str = "id") -> UUID:
+    """Read a record's id as a caller wrote it.
+
+    Raises: InvalidInputError, when it can't be one.
+    """
+    if isinstance(raw, UUID):
+        return raw
+    if isinstance(raw, str) and len(raw) == 36:  # noqa: PLR2004 - the canonical form of RFC 9562
+        try:
+            return UUID(raw)
+        except ValueError:
+            pass
+    raise InvalidInputError(field, "not a record's id", "a UUID such as an add returns")
