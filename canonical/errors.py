@@ -23,6 +23,7 @@ GnomonError
      ├─ EngineMismatchError          the engine holds another schema, model or history than the log
      ├─ TooManyParkedError           more records parked than can be bad by themselves
      ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
+     ├─ StateInUseError              another process works on the state folder
      └─ ChainBrokenError             the audit chain doesn't verify
 """
 
@@ -216,6 +217,18 @@ class UnsafeStoreError(HaltError):
 
     code = "unsafe_store"
     hint = "Set what the message names, then start again."
+
+
+class StateInUseError(HaltError):
+    """Another process works on the state folder."""
+
+    code = "state_in_use"
+    hint = "Use the server that runs, or stop it first, or start on another folder with --state."
+
+    def __init__(self, folder: str, holder: str) -> None:
+        """Name the folder and the process that holds it, as far as it is known."""
+        super().__init__(f"{folder} is in use by {f'process {holder}' if holder else 'a process'}")
+        self.folder, self.holder = folder, holder
 
 
 class ChainBrokenError(HaltError):
