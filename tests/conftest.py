@@ -1,0 +1,8 @@
+"""What every test can ask for, and how a run ends."""
+
+import signal
+
+pytest_plugins = ["tests.support.postgres"]
+
+# A run that is told to end stops its Postgres first, as it does at Ctrl-C.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
