@@ -1,0 +1,327 @@
+"""The one place that holds a tantivy index: its files, its writer, what it has committed.
+
+One process may have an index open (tantivy's writer lock, which the system frees when a process
+dies); in it, one thread writes at a time and any number read. A search sees the last commit.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+import tantivy
+from tantivy import DocAddress, Document, Query, Searcher
+
+from canonical.domain.records import Status
+from canonical.errors import EngineMismatchError, EngineRefusedError, EngineUnavailableError
+from projectors.keyword import schema
+from projectors.keyword.documents import (
+    ABOUT,
+    ABOUT_ID,
+    ABOUT_TERM,
+    ID_HIGH,
+    ID_LOW,
+    STATUS_CODES,
+    STATUSES,
+    about,
+    build_schema,
+    document_of,
+    marks_in,
+)
+from projectors.keyword.failures import in_our_terms
+from projectors.keyword.mapping import IndexWrite
+from projectors.protocol import Mark
+
+WRITER_BYTES = 64 << 20  # tantivy's buffer; a page of 2,000 texts of 64 KiB overflows it harmlessly
+SCAN_PAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one commit holds, for reading. `n_docs` and `avg_len`: as tantivy's BM25 sees them."""
+
+    searcher: Searcher
+    n_docs: float
+    avg_len: float
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of writes. `stale`: how many the index was already past."""
+
+    stale: int = 0
+    refused: Mapping[UUID, EngineRefusedError] = field(default_factory=dict)
+
+
+class KeywordEngine:
+    """An open index. Make it with `create` or `open`; close it, or use it as a context."""
+
+    def __init__(self, directory: Path, index: tantivy.Index, writer_bytes: int) -> None:
+        self.schema = index.schema
+        self._directory = directory
+        self._index = index
+        self._writer_bytes = writer_bytes
+        self._writing = Lock()
+        self._writer: tantivy.IndexWriter | None = index.writer(writer_bytes, 1)
+        self._closed = False
+        self._marks: dict[int, Mark] = {}
+        self._snapshot: Snapshot | None = None
+
+    @classmethod
+    def create(cls, directory: Path, *, writer_bytes: int = WRITER_BYTES) -> Self:
+        """Make an empty index in a directory that is empty or not there, and open it.
+
+        Raises: EngineMismatchError, when something is there. EngineUnavailableError.
+        """
+        with in_our_terms(directory, "create"):
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise EngineMismatchError(f"create: {directory} is not empty")
+            index = tantivy.Index(build_schema(), str(directory))
+            index.config_reader("manual")
+            engine = cls(directory, index, writer_bytes)
+            engine._commit([], [], {})
+        return engine
+
+    @classmethod
+    def open(cls, directory: Path, *, writer_bytes: int = WRITER_BYTES) -> Self:
+        """Open an index that is there, and become its only process.
+
+        Guarantee: never creates one: a lost index is not answered with an empty one.
+        Raises:    EngineMismatchError, when there is none, or one that is damaged, half made or of
+                   another schema or analysis: build it again, elsewhere. EngineUnavailableError,
+                   when another process has it open.
+        """
+        with in_our_terms(directory, "open"):
+            if not tantivy.Index.exists(str(directory)):
+                raise EngineMismatchError(f"open: there is no index in {directory}")
+            index = tantivy.Index(build_schema(), str(directory))
+            index.config_reader("manual")
+            engine = cls(directory, index, writer_bytes)
+            try:
+                engine._load()
+            except BaseException:
+                engine.close()
+                raise
+        return engine
+
+    def close(self) -> None:
+        """Give the index up; what was not committed is dropped. Running searches end well."""
+        with self._writing:
+            self._closed, self._writer, self._snapshot = True, None, None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def directory(self) -> Path:
+        """Return where the index lies."""
+        return self._directory
+
+    def marks(self) -> dict[int, Mark]:
+        """Return, per shard, the last event whose page the last commit holds."""
+        return dict(self._marks)
+
+    def snapshot(self) -> Snapshot:
+        """Return the last commit; it stays readable while others follow.
+
+        Raises: EngineUnavailableError, when the index was closed.
+        """
+        if (held := self._snapshot) is None:
+            raise EngineUnavailableError(f"the index in {self._directory} is closed")
+        return held
+
+    def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> Written:
+        """Apply the writes that are newer than what the index holds, with the marks, in one commit.
+
+        Guarantee: all or nothing, durable when it returns, and seen by every later search. A mark
+                   moves forward only (by epoch, then position).
+        Shapes:    each memory once.
+        Raises:    EngineUnavailableError, EngineMismatchError: nothing was changed.
+        """
+        with self._writing, in_our_terms(self._directory, "write"):
+            self._own_writer()  # after a failure this reads the last commit anew
+            held = self._guards([write.memory_id for write in writes])
+            fresh = [w for w in writes if w.guard > held.get(w.memory_id, -1)]
+            ahead = self._ahead(marks)
+            documents, refused = self._documents(fresh)
+            if documents or ahead != self._marks:
+                replaced = [w.memory_id for w in fresh if w.memory_id in held]
+                self._commit(
+                    [memory_id for memory_id in replaced if memory_id not in refused],
+                    documents,
+                    ahead,
+                )
+            return Written(len(writes) - len(fresh), refused)
+
+    def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
+        """Return the guard of each of these memories that the index holds, dead or alive."""
+        with in_our_terms(self._directory, "guards"):
+            return self._guards(memory_ids)
+
+    def count(self, *, live: bool = True) -> int:
+        """Return how many memories the index holds: those that can be found, or tombstones too."""
+        with in_our_terms(self._directory, "count"):
+            searcher = self.snapshot().searcher
+            if not live:
+                return searcher.num_docs - 1  # the document `about`
+            wanted = [code for status, code in STATUS_CODES.items() if status.is_live]
+            found = Query.term_set_query(self.schema, schema.STATUS, wanted)
+            return int(searcher.search(found, 1).count)  # type: ignore[attr-defined]  # not in the stub
+
+    def scan(self) -> Iterator[tuple[UUID, int, Status]]:
+        """Yield (memory id, guard, status) of everything that the last commit holds, once each.
+
+        Cost: constant memory; one walk over a column per 10,000 memories.
+        """
+        searcher, after = self.snapshot().searcher, -1
+        while page := self._scan_page(searcher, after):
+            yield from ((UUID(int=high << 64 | low), g, s) for low, high, g, s in page)
+            after = page[-1][0]
+
+    def _scan_page(self, searcher: Searcher, after: int) -> list[tuple[int, int, int, Status]]:
+        """Return the next memories by the low half of their ids, all of one half together."""
+        limit = SCAN_PAGE
+        with in_our_terms(self._directory, "scan"):
+            query = Query.range_query(
+                self.schema, ID_LOW, tantivy.FieldType.Unsigned, after + 1, None
+            )
+            while True:
+                hits = self._ascending(searcher, query, limit)
+                if len(hits) < limit:
+                    return self._described(searcher, hits)
+                # The last half may go on behind the page: leave it for the next one.
+                whole = [hit for hit in hits if hit[0] != hits[-1][0]]
+                if whole:
+                    return self._described(searcher, whole)
+                limit *= 2
+
+    @staticmethod
+    def _ascending(searcher: Searcher, query: Query, limit: int) -> list[tuple[Any, DocAddress]]:
+        found = searcher.search(
+            query, limit, count=False, order_by_field=ID_LOW, order=tantivy.Order.Asc
+        )
+        return found.hits
+
+    @staticmethod
+    def _described(
+        searcher: Searcher, hits: Sequence[tuple[Any, DocAddress]]
+    ) -> list[tuple[int, int, int, Status]]:
+        if not hits:
+            return []
+        places = [address for _, address in hits]
+        columns = (
+            searcher.fast_field_values(name, places)
+            for name in (ID_LOW, ID_HIGH, schema.GUARD, schema.STATUS)
+        )
+        return [
+            (int(low or 0), int(high or 0), int(held or 0), STATUSES[int(status or 0)])
+            for low, high, held, status in zip(*columns, strict=True)
+        ]
+
+    def _guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
+        if not memory_ids:
+            return {}
+        searcher = self.snapshot().searcher
+        wanted = Query.term_set_query(
+            self.schema, schema.MEMORY_ID, [memory_id.hex for memory_id in memory_ids]
+        )
+        hits = searcher.search(wanted, len(memory_ids), count=False).hits
+        return {
+            UUID(int=high << 64 | low): held
+            for low, high, held, _ in self._described(searcher, hits)
+        }
+
+    def _ahead(self, marks: Iterable[Mark]) -> dict[int, Mark]:
+        ahead = dict(self._marks)
+        for mark in marks:
+            held = ahead.get(mark.shard)
+            if held is None or (mark.epoch, mark.pos) > (held.epoch, held.pos):
+                ahead[mark.shard] = mark
+        return ahead
+
+    def _documents(
+        self, writes: Iterable[IndexWrite]
+    ) -> tuple[list[Document], dict[UUID, EngineRefusedError]]:
+        documents: list[Document] = []
+        refused: dict[UUID, EngineRefusedError] = {}
+        for write in writes:
+            try:
+                documents.append(document_of(write))
+            except (ValueError, OverflowError) as exc:
+                refused[write.memory_id] = EngineRefusedError(f"{write.memory_id}: {exc}")
+        return documents, refused
+
+    def _commit(
+        self, replaced: Iterable[UUID], documents: Iterable[Document], marks: dict[int, Mark]
+    ) -> None:
+        """Write all of it or nothing; afterwards every search sees it."""
+        try:
+            writer = self._own_writer()
+            for memory_id in replaced:
+                writer.delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
+            writer.delete_documents_by_term(schema.MEMORY_ID, ABOUT_ID)
+            for document in documents:
+                writer.add_document(document)
+            writer.add_document(about(marks))
+            writer.commit()
+            self._marks = marks
+            self._refresh()
+        except BaseException:
+            # What the writer had taken in must not slip into the next commit. A fresh one starts
+            # from the last commit; letting go of this one, here too, frees its lock.
+            self._writer = writer = None
+            raise
+
+    def _own_writer(self) -> tantivy.IndexWriter:
+        if self._closed:
+            raise EngineUnavailableError(f"the index in {self._directory} is closed")
+        if self._writer is None:
+            self._load()
+            self._writer = self._index.writer(self._writer_bytes, 1)
+        return self._writer
+
+    def _load(self) -> None:
+        """Take over what the last commit says of itself."""
+        searcher = self._refresh()
+        query = Query.term_query(self.schema, schema.MEMORY_ID, ABOUT_ID, "basic")
+        ((_, place),) = searcher.search(query, 1).hits
+        stored = searcher.doc(place).get_first(ABOUT)
+        self._marks = marks_in(bytes(stored or b""))
+
+    def _refresh(self) -> Searcher:
+        self._index.reload()
+        searcher = self._index.searcher()
+        n_docs, avg_len = self._collection(searcher)
+        self._snapshot = Snapshot(searcher, n_docs, avg_len)
+        return searcher
+
+    def _collection(self, searcher: Searcher) -> tuple[float, float]:
+        """Ask tantivy for the collection's size and average length as its BM25 counts them.
+
+        They include what is deleted and not yet merged away, and only `explain` tells them.
+        """
+        probe = Query.term_query(self.schema, schema.BODY, ABOUT_TERM, "freq")
+        hits = searcher.search(probe, 1, count=False).hits
+        if not hits:
+            raise EngineMismatchError(f"the index in {self._directory} was never finished")
+        told = dict(_figures(json.loads(probe.explain(searcher, hits[0][1]).to_json())))
+        return told["N, total number of docs"], told["avgdl, average length of field"]
+
+
+def _figures(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    yield explanation["description"], explanation["value"]
+    for part in explanation.get("details", ()):
+        yield from _figures(part)
