@@ -54,9 +54,9 @@ class Recogniser(Protocol):
         """Name the model and its version."""
         ...
 
-    def recognise(self, texts: Sequence[str]) -> list[tuple[Name, ...]]:
-        """Return the names of each text, in order of appearance.
+    def recognise(self, texts: Sequence[str]) -> list[tuple[Name, ...] | PoisonError]:
+        """Return for each text its names in order of appearance, or why the model refuses it.
 
-        Raises: ModelUnavailableError, when the model doesn't answer.
+        Raises: ModelUnavailableError, when the model doesn't answer; nothing is known then.
         """
         ...
