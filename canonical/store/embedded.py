@@ -56,11 +56,10 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_line_prefix": "%m [%p] ",
-    # A refused statement or row would bring memories' text into the log, where no erase finds it.
-    "log_min_messages": "log",
-    "log_min_error_statement": "panic",
-    "log_error_verbosity": "terse",
 }
+# For Gnomon's own connections, which see their errors anyway: a refused row or statement would
+# bring memories' text into the log, where no erase finds it.
+QUIET = {"log_min_messages": "fatal", "log_min_error_statement": "panic"}
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
@@ -167,7 +166,8 @@ class EmbeddedPostgres:
     def _stop_left_behind(self) -> None:
         pid = pid_file.left_behind(self.data)
         if pid is None:
-            pid_file.disown_stranger(self.data)
+            for lock in (self.data / pid_file.NAME, self.folder / "socket" / f"{SOCKET_NAME}.lock"):
+                pid_file.disown_stranger(lock)
             return
         command: list[str | Path] = [
             BINARIES / "pg_ctl",
@@ -198,19 +198,18 @@ class EmbeddedPostgres:
         _sync(self.folder)
 
     def _launch(self) -> None:
-        deadline = time.monotonic() + self._start_within.total_seconds()
-        while True:
-            said = self._try_launch(deadline)
-            if said is None:
-                return
-            # After a SIGKILL of the server its connections' processes end a moment later.
-            if "shared memory block" not in said or time.monotonic() > deadline:
+        patience = time.monotonic() + self._start_within.total_seconds()
+        while (said := self._try_launch()) is not None:
+            # After a SIGKILL of the server its connections' processes live on until their
+            # statement ends, and Postgres rightly waits for the last of them.
+            if "shared memory block" not in said or time.monotonic() > patience:
                 raise StoreUnavailableError(f"Postgres did not start: {said}")
             time.sleep(RETRY_S)
 
-    def _try_launch(self, deadline: float) -> str | None:
+    def _try_launch(self) -> str | None:
         """Return None once the server is ready, or what it said when it ended instead."""
         begins = self.log.stat().st_size if self.log.exists() else 0
+        deadline = time.monotonic() + self._start_within.total_seconds()
         with self.log.open("ab") as log:
             process = self._process = self._user.spawn(self._command(), log)
         while process.poll() is None:
@@ -258,15 +257,19 @@ class EmbeddedPostgres:
         )
         if said.returncode != 0:
             raise StoreUnavailableError(f"roles and database can't be made: {said.stderr.strip()}")
-        self._give_password()
+        self._prepare_login()
 
-    def _give_password(self) -> None:
+    def _prepare_login(self) -> None:
         secret = self._password_file(LOGIN).read_text()
         with psycopg.connect(self.url()) as conn:
             # The server gets what it has to keep, never the password itself.
             kept = conn.pgconn.encrypt_password(secret.encode(), LOGIN.encode(), b"scram-sha-256")
             order = sql.SQL("ALTER ROLE {} PASSWORD {}")
             conn.execute(order.format(sql.Identifier(LOGIN), sql.Literal(kept.decode())))
+            for setting, value in QUIET.items():
+                order = sql.SQL("ALTER ROLE {} SET {} = {}")
+                names = (sql.Identifier(LOGIN), sql.Identifier(setting))
+                conn.execute(order.format(*names, sql.Literal(value)))
 
     def _password_file(self, login: str) -> Path:
         return self.folder / f"{login}.password"

@@ -12,40 +12,40 @@ STATUS_LINE = 7  # "starting", "ready", "stopping"
 
 def is_ready(data: Path, pid: int) -> bool:
     """Tell whether process `pid` is the folder's server and accepts connections."""
-    lines = _lines(data)
+    lines = _lines(data / NAME)
     return len(lines) > STATUS_LINE and lines[0] == str(pid) and lines[STATUS_LINE] == "ready"
 
 
 def left_behind(data: Path) -> int | None:
     """Return the process of a server that an earlier process started on the folder and left."""
-    pid = _pid(data)
+    pid = _pid(data / NAME)
     return pid if pid is not None and f"postgres -D {data} " in _command_line(pid) else None
 
 
-def disown_stranger(data: Path) -> None:
-    """Let a server start although the pid of the last one belongs to something else by now.
+def disown_stranger(lock: Path) -> None:
+    """Let a server start although the pid in a lock file belongs to something else by now.
 
     Process numbers begin anew with a machine or a container, and Postgres would refuse to start
     for a stranger's sake. It takes its parent's pid for a stale one, so the file gets ours. The
     other lines stay: should a server still run on the folder after all, its shared memory, named
     there, makes Postgres refuse, and no two ever write to the same files.
     """
-    pid = _pid(data)
+    pid = _pid(lock)
     if pid is None or not _is_alive(pid):
         return  # Postgres itself clears such a file away
-    _, *rest = (data / NAME).read_text().splitlines(keepends=True)
-    (data / NAME).write_text("".join([f"{os.getpid()}\n", *rest]))
+    _, *rest = lock.read_text().splitlines(keepends=True)
+    lock.write_text("".join([f"{os.getpid()}\n", *rest]))
 
 
-def _lines(data: Path) -> list[str]:
+def _lines(lock: Path) -> list[str]:
     try:
-        return [line.strip() for line in (data / NAME).read_text().splitlines()]
+        return [line.strip() for line in lock.read_text().splitlines()]
     except FileNotFoundError:
         return []
 
 
-def _pid(data: Path) -> int | None:
-    lines = _lines(data)
+def _pid(lock: Path) -> int | None:
+    lines = _lines(lock)
     if not lines or not lines[0].lstrip("-").isdigit():
         return None
     return abs(int(lines[0]))  # negative: a server without connections, as initdb runs it

@@ -1,0 +1,48 @@
+"""One process at a time works on a state folder."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from canonical.errors import StateInUseError
+from canonical.store.state_lock import StateLock
+from tests.support.holders import HOLD_LOCK, holding
+
+
+def test_a_second_process_is_refused_and_told_who_runs(tmp_path: Path) -> None:
+    """W-19: two processes on one embedded store."""
+    with (
+        holding(HOLD_LOCK, tmp_path) as (process, _),
+        pytest.raises(StateInUseError, match=f"in use by process {process.pid}$"),
+    ):
+        StateLock(tmp_path).acquire()
+
+
+def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
+    with holding(HOLD_LOCK, tmp_path) as (process, _):
+        process.kill()
+        process.wait()
+        with StateLock(tmp_path):
+            assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_child_that_outlives_the_holder_does_not_keep_the_folder(tmp_path: Path) -> None:
+    with holding(HOLD_LOCK, tmp_path, "fork") as (process, (_, child)):
+        process.kill()
+        process.wait()
+        os.kill(int(child), 0)
+        with StateLock(tmp_path):
+            pass
+
+
+def test_a_released_folder_can_be_taken_again_in_the_same_process(tmp_path: Path) -> None:
+    first, second = StateLock(tmp_path / "new"), StateLock(tmp_path / "new")
+    first.acquire()
+    with pytest.raises(StateInUseError):
+        second.acquire()
+    first.release()
+    first.release()
+    second.acquire()
+    second.release()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
