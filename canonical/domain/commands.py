@@ -151,9 +151,11 @@ def check_validity(valid_from: datetime | None, valid_to: datetime | None) -> No
 
 
 def _attribution(value: object) -> str | None:
-    if value is None or value in ATTRIBUTIONS:
-        return value  # type: ignore[return-value]  # `in` has compared it with the strings
-    raise InvalidInputError("attributed_to", f"is {value!r:.40}", "user or assistant")
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in ATTRIBUTIONS:
+        raise InvalidInputError("attributed_to", f"is {value!r:.40}", "user or assistant")
+    return value
 
 
 def _provenance(given: Mapping[str, Any], caller: Caller, limits: Limits) -> Provenance:

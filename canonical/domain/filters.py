@@ -2,8 +2,8 @@
 
 A filter sees a record's top-level metadata keys only, so it can narrow a scope and never widen it.
 
-    {"project": "atlas"}                  equality, typed (3 is not "3"); a list matches by its items
-    {"priority": {"gte": 3, "lt": 10}}    all of them
+    {"project": "atlas"}                equality, typed (3 is not "3"); a list matches by its items
+    {"priority": {"gte": 3, "lt": 10}}  all of them
     {"AND": [f, …]}  {"OR": [f, …]}  {"NOT": f}
 
 Operators: eq, ne, in, gt, gte, lt, lte (numbers), exists (true or false), contains (as eq: reads

@@ -1,1 +1,1 @@
-"""One module per command of a caller: decide purely, then write records, versions and log together."""
+"""One module per command: decide purely, then write records, versions and log together."""

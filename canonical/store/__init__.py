@@ -1,1 +1,1 @@
-"""What Postgres holds and how it is read and written: tables, named SQL, the log, the watermarks."""
+"""What Postgres holds and how it is read and written: tables, named SQL, log, watermarks."""

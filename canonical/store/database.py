@@ -1,11 +1,11 @@
-"""Connections to Postgres: which role they serve as, and how a transaction begins, ends and is retried."""
+"""Connections to Postgres: the role they serve as, and how a transaction begins and ends."""
 
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -23,6 +23,17 @@ T = TypeVar("T")
 LOCK_TIMEOUT = "2s"  # a counter is held for one commit; longer means trouble elsewhere
 STATEMENT_TIMEOUT = "30s"
 IDLE_TIMEOUT = "60s"  # bounds how long a lost client holds locks and snapshots
+SESSION = {
+    "TimeZone": "UTC",
+    "lock_timeout": LOCK_TIMEOUT,
+    "statement_timeout": STATEMENT_TIMEOUT,
+    "idle_in_transaction_session_timeout": IDLE_TIMEOUT,
+    "client_min_messages": "warning",
+    "jit": "off",
+    # Planning over the partitions costs more than any of our statements' best plan saves;
+    # statements are prepared at their first use.
+    "plan_cache_mode": "force_generic_plan",
+}
 ATTEMPTS = 6
 BACKOFF_S = 0.02  # doubled each time, with jitter: about 1.3 s in all
 CONTENTION = (
@@ -63,18 +74,18 @@ class Database:
             pool_reset_on_return="rollback",
             # A connection that broke is replaced at its next use, not handed to a request.
             pool_pre_ping=False,
+            connect_args={"prepare_threshold": 0},
         )
         event.listen(self.engine, "connect", self._serve_as_role)
 
     def _serve_as_role(self, raw: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-        with raw.cursor() as cursor:
-            cursor.execute(
-                f"SET ROLE {self.role.value}; SET TimeZone = 'UTC'; "
-                f"SET lock_timeout = '{LOCK_TIMEOUT}'; "
-                f"SET statement_timeout = '{STATEMENT_TIMEOUT}'; "
-                f"SET idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'; "
-                "SET client_min_messages = warning; SET jit = off"
-            )
+        settings = {"role": self.role.value, **SESSION}
+        calls = ", ".join(
+            f"set_config('{name}', '{value}', false)" for name, value in settings.items()
+        )
+        cursor = raw.cursor()
+        cursor.execute(f"SELECT {calls}")
+        cursor.close()
         raw.commit()
 
     @contextmanager
@@ -91,7 +102,7 @@ class Database:
 
     @contextmanager
     def raw(self) -> Iterator[psycopg.Connection]:
-        """Lend the driver's own connection, for pipelines and COPY; what is not committed is lost."""
+        """Lend the driver's own connection, for pipelines and COPY; it doesn't commit."""
         with _in_our_terms(), self.engine.connect() as conn:
             driver = conn.connection.driver_connection
             assert isinstance(driver, psycopg.Connection)
@@ -118,6 +129,22 @@ class Database:
 
 
 SET_TENANT = text("SELECT set_config('gnomon.tenant', :tenant, true)")
+
+
+@contextmanager
+def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
+    """Send all that the block executes in one round trip; an error rolls all of it back."""
+    try:
+        with conn.pipeline(), conn.cursor() as cursor:
+            try:
+                yield cursor
+            except BaseException:
+                with suppress(pg.PipelineAborted):  # what was queued behind the error
+                    conn.rollback()
+                raise
+    except BaseException:
+        conn.rollback()
+        raise
 
 
 class ContentionError(StoreUnavailableError):

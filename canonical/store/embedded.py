@@ -130,11 +130,8 @@ class EmbeddedPostgres:
         process, self._process = self._process, None
         if process is None:
             return
-        for stop in (
-            signal.SIGINT,
-            signal.SIGQUIT,
-            signal.SIGKILL,
-        ):  # fast, immediate, the last resort
+        # Fast; if that takes too long at once, with recovery at the next start; the last resort.
+        for stop in (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL):
             process.send_signal(stop)
             try:
                 process.wait(STOP_S)

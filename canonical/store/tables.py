@@ -7,6 +7,7 @@ with the tenant.
 
 from sqlalchemy import (
     ARRAY,
+    REAL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -320,7 +321,33 @@ entity = Table(
     Column("name", Text, nullable=False),  # normalised
     Column("display", Text, nullable=False),  # as it stood where it was first seen
     Column("label", Text, nullable=False),
-    Index("entity_name", "tenant", "generation", "name"),
+)
+
+
+def _key_index(scope_id: str) -> Index:
+    return Index(
+        f"entity_key_{scope_id.removesuffix('_id')}",
+        *("tenant", "generation", scope_id, "key", "entity_id"),
+        postgresql_where=text(f"{scope_id} IS NOT NULL"),
+    )
+
+
+# What an entity is found by: its name, and each word of a longer one. The scope's ids stand here
+# again, so that a look-up reads nothing outside the scope.
+entity_key = Table(
+    "entity_key",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("entity_id", Uuid, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("share", REAL, nullable=False),  # of the similarity 1 that this key contributes
+    Column("user_id", Text),
+    Column("agent_id", Text),
+    Column("run_id", Text),
+    _key_index("user_id"),
+    _key_index("agent_id"),
+    _key_index("run_id"),
 )
 
 entity_link = Table(
@@ -332,7 +359,8 @@ entity_link = Table(
     Column("entity_id", Uuid, primary_key=True),
     Column("shard", SmallInteger, nullable=False),
     Column("rev", BigInteger, nullable=False),
-    Index("entity_link_entity", "tenant", "generation", "entity_id"),
+    # memory ids rise with time: an entity's newest links are read first
+    Index("entity_link_entity", "tenant", "generation", "entity_id", "memory_id"),
 )
 
 entity_degree = Table(

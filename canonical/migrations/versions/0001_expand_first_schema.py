@@ -22,6 +22,7 @@ API_TABLES = {
     "outbox": "SELECT",
     "parked": "SELECT, UPDATE",
     "entity": "SELECT",
+    "entity_key": "SELECT",
     "entity_link": "SELECT",
     "entity_degree": "SELECT",
     "audit": "SELECT",
@@ -40,6 +41,7 @@ PROJECTOR_TABLES = {
     "query_event": "SELECT, DELETE",
     "parked": "SELECT, INSERT, UPDATE, DELETE",
     "entity": "SELECT, INSERT, UPDATE, DELETE",
+    "entity_key": "SELECT, INSERT, UPDATE, DELETE",
     "entity_link": "SELECT, INSERT, UPDATE, DELETE",
     "entity_degree": "SELECT, INSERT, UPDATE, DELETE",
     "audit": "SELECT, INSERT",  # append-only
@@ -47,10 +49,10 @@ PROJECTOR_TABLES = {
     "name_cache": "SELECT, INSERT, DELETE",
 }
 
-APPEND_EVENTS = """
-CREATE FUNCTION shard_of(id uuid, shards integer) RETURNS smallint
+APPEND_EVENTS = f"""
+CREATE FUNCTION shard_of(id uuid) RETURNS smallint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE STRICT
-RETURN (get_byte(uuid_send(id), 15) & (shards - 1))::smallint;
+RETURN (get_byte(uuid_send(id), 15) & {SHARDS - 1})::smallint;
 
 -- The one way into the log: positions come from the shards' counters, so they are dense.
 -- The caller's tenant is the setting of its transaction. Call it as late as possible: from here
@@ -61,9 +63,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE
     who text := nullif(current_setting('gnomon.tenant', true), '');
-    shards integer := (SELECT count(*) FROM shard);
-    bases bigint[] := array_fill(0::bigint, ARRAY[shards]);
-    segments integer[] := array_fill(0, ARRAY[shards]);
+    bases bigint[] := array_fill(0::bigint, ARRAY[{SHARDS}]);
+    segments integer[] := array_fill(0, ARRAY[{SHARDS}]);
     touched record;
     base bigint;
     part integer;
@@ -71,24 +72,35 @@ BEGIN
     IF who IS NULL THEN
         RAISE EXCEPTION 'append_events needs a tenant' USING ERRCODE = 'insufficient_privilege';
     END IF;
+    IF cardinality(ids) = 1 THEN
+        RETURN QUERY
+        WITH moved AS (
+            UPDATE shard AS c SET pos = c.pos + 1 WHERE c.shard = shard_of(ids[1])
+            RETURNING c.segment, c.shard, c.pos
+        ), logged AS (
+            INSERT INTO outbox (segment, shard, pos, memory_id, rev, version, op, tenant)
+            SELECT m.segment, m.shard, m.pos, ids[1], revs[1], versions[1], ops[1], who
+              FROM moved m
+        )
+        SELECT 1::bigint, m.shard, m.pos FROM moved m;
+        RETURN;
+    END IF;
     -- Ascending, so that two writers never wait for each other in a circle.
     FOR touched IN
-        SELECT shard_of(i.id, shards) AS s, count(*) AS n
-          FROM unnest(ids) AS i(id) GROUP BY 1 ORDER BY 1
+        SELECT shard_of(i.id) AS s, count(*) AS n FROM unnest(ids) AS i(id) GROUP BY 1 ORDER BY 1
     LOOP
         UPDATE shard AS c SET pos = c.pos + touched.n WHERE c.shard = touched.s
-        RETURNING c.pos - touched.n, c.segment
-             INTO STRICT base, part;
+        RETURNING c.pos - touched.n, c.segment INTO STRICT base, part;
         bases[touched.s + 1] := base;
         segments[touched.s + 1] := part;
     END LOOP;
     RETURN QUERY
     WITH placed AS MATERIALIZED (
-        SELECT e.ord, shard_of(e.id, shards) AS s, e.id, e.rev, e.version, e.op,
-               bases[shard_of(e.id, shards) + 1]
-                 + row_number() OVER (PARTITION BY shard_of(e.id, shards) ORDER BY e.ord) AS p
-          FROM unnest(ids, revs, versions, ops) WITH ORDINALITY
-            AS e(id, rev, version, op, ord)
+        SELECT e.ord, e.s, e.id, e.rev, e.version, e.op,
+               bases[e.s + 1] + row_number() OVER (PARTITION BY e.s ORDER BY e.ord) AS p
+          FROM (SELECT u.*, shard_of(u.id) AS s
+                  FROM unnest(ids, revs, versions, ops) WITH ORDINALITY
+                    AS u(id, rev, version, op, ord)) e
     ), logged AS (
         INSERT INTO outbox (segment, shard, pos, memory_id, rev, version, op, tenant)
         SELECT segments[s + 1], s, p, id, rev, version, op, who FROM placed
@@ -112,7 +124,8 @@ def upgrade() -> None:
             )
     op.execute("CREATE TABLE outbox_s1 PARTITION OF outbox FOR VALUES IN (1)")
     op.execute(
-        f"INSERT INTO shard (shard, segment, pos) SELECT n, 1, 0 FROM generate_series(0, {SHARDS - 1}) n"
+        "INSERT INTO shard (shard, segment, pos) "
+        f"SELECT n, 1, 0 FROM generate_series(0, {SHARDS - 1}) n"
     )
     op.execute(
         "INSERT INTO log_epoch (epoch, system_identifier, timeline, reason) "

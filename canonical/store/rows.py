@@ -1,0 +1,124 @@
+"""How records, versions and provenance become rows, and rows become them again."""
+
+import hashlib
+import hmac
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from canonical.domain.commands import NO_PROVENANCE, NewMemory, body_hash
+from canonical.domain.records import (
+    Kind,
+    Link,
+    Op,
+    Provenance,
+    Record,
+    Status,
+    Tombstone,
+    Trust,
+    Version,
+)
+from canonical.domain.scope import Scope
+
+Row = Mapping[str, Any]
+
+
+def content_hash(text: str) -> bytes:
+    """Hash a text so that composed and decomposed forms meet; never an idempotency key."""
+    normal = text if text.isascii() else unicodedata.normalize("NFC", text)
+    return hashlib.sha256(normal.encode()).digest()
+
+
+def text_mac(text: str, salt: bytes) -> bytes:
+    """Return what the audit holds of a text: it proves the text only together with the salt."""
+    return hmac.digest(salt, text.encode(), "sha256")
+
+
+def fingerprint(new: NewMemory) -> bytes | None:
+    """Hash what a source event made, so that a repeat of it with another body is seen."""
+    if new.provenance.event_id is None:
+        return None
+    return body_hash(
+        [
+            *(new.scope.named(), new.text, new.metadata, new.actor_id, new.role),
+            *(new.attributed_to, new.valid_from, new.valid_to, new.expires_at),
+        ]
+    )
+
+
+def to_record(row: Row, links: tuple[Link, ...] = ()) -> Record:
+    """Read a row of `memory`."""
+    return Record(
+        id=row["id"],
+        scope=Scope(row["tenant"], row["user_id"], row["agent_id"], row["run_id"]),
+        version=row["version"],
+        rev=row["rev"],
+        status=Status(row["status"]),
+        kind=Kind(row["kind"]),
+        text=row["text"],
+        created_at=row["created_at"],
+        updated_at=row["updated_at"],
+        actor_id=row["actor_id"],
+        role=row["role"],
+        attributed_to=row["attributed_to"],
+        metadata=row["metadata"],
+        provenance=from_provenance(row["provenance"]),
+        links=links,
+        valid_from=row["valid_from"],
+        valid_to=row["valid_to"],
+        expires_at=row["expires_at"],
+        tombstone=_tombstone(row),
+        superseded_by=row["superseded_by"],
+        legal_hold=row["legal_hold"],
+    )
+
+
+def _tombstone(row: Row) -> Tombstone | None:
+    if row["deleted_at"] is None:
+        return None
+    return Tombstone(row["deleted_at"], row["deleted_by"], row["deleted_why"])
+
+
+def to_version(row: Row) -> Version:
+    """Read a row of `memory_version`."""
+    return Version(
+        memory_id=row["memory_id"],
+        version=row["version"],
+        op=Op(row["op"]),
+        status=Status(row["status"]),
+        text=row["text"],
+        metadata=row["metadata"],
+        valid_from=row["valid_from"],
+        valid_to=row["valid_to"],
+        expires_at=row["expires_at"],
+        shard=row["shard"],
+        pos=row["pos"],
+        at=row["at"],
+        by=row["by"],
+        why=row["why"],
+    )
+
+
+def provenance_document(given: Provenance) -> dict[str, Any]:
+    """Write provenance as a JSON object without empty fields."""
+    if given is NO_PROVENANCE:
+        return {}
+    document: dict[str, Any] = {
+        name: value
+        for name in Provenance.__dataclass_fields__
+        if (value := getattr(given, name)) not in (None, (), 0)
+    }
+    if "source_message_ids" in document:
+        document["source_message_ids"] = list(given.source_message_ids)
+    return document
+
+
+def from_provenance(document: Mapping[str, Any]) -> Provenance:
+    """Read provenance from its JSON object."""
+    if not document:
+        return NO_PROVENANCE
+    fields = dict(document)
+    fields["source_message_ids"] = tuple(fields.get("source_message_ids", ()))
+    if "source_trust" in fields:
+        fields["source_trust"] = Trust(fields["source_trust"])
+    return Provenance(**fields)

@@ -1,0 +1,2 @@
+-- Stage the records of one bulk transaction.
+COPY incoming FROM STDIN
