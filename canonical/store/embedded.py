@@ -122,8 +122,8 @@ class EmbeddedPostgres:
     @property
     def pid(self) -> int | None:
         """The running server's process, or None when it ended."""
-        running = self._process is not None and self._process.poll() is None
-        return self._process.pid if self._process is not None and running else None
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
 
     def close(self) -> None:
         """Stop the server after a checkpoint; connections are cut. Repeating it is harmless."""
@@ -152,11 +152,11 @@ class EmbeddedPostgres:
         self.close()
 
     def _prepare(self) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # As root the folder stays ours, and only `data` and `socket` are the server's: what it can
+        # replace by a link, root must not open.
+        self.folder.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
         self._user = system_user(self.folder, BINARIES / "postgres")
-        (self.folder / "socket").mkdir(mode=0o700, exist_ok=True)
-        for path in (self.folder, self.folder / "socket"):
-            self._user.own(path)
+        self._make_folder("socket")
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".old"))
 
@@ -166,16 +166,8 @@ class EmbeddedPostgres:
             for lock in (self.data / pid_file.NAME, self.folder / "socket" / f"{SOCKET_NAME}.lock"):
                 pid_file.disown_stranger(lock)
             return
-        command: list[str | Path] = [
-            BINARIES / "pg_ctl",
-            "stop",
-            "-D",
-            self.data,
-            "-m",
-            "fast",
-            "-w",
-        ]
-        stopped = self._user.run([*command, "-t", str(STOP_S)])
+        options = ("-D", self.data, "-m", "fast", "-w", "-t", str(STOP_S))
+        stopped = self._user.run([BINARIES / "pg_ctl", "stop", *options])
         if stopped.returncode != 0:
             raise StoreUnavailableError(
                 f"Postgres (process {pid}) runs on {self.data} since before and doesn't stop: "
@@ -186,6 +178,7 @@ class EmbeddedPostgres:
         # Made beside its place and then renamed: a data folder that is there is a whole one.
         new = self.folder / "data.new"
         shutil.rmtree(new, ignore_errors=True)
+        self._make_folder(new.name)
         self._new_password(SUPERUSER)
         options = ("--pwfile", self._password_file(SUPERUSER), *(() if self._durable else NO_SYNC))
         made = self._user.run([BINARIES / "initdb", "-D", new, *INITDB, *options])
@@ -277,12 +270,18 @@ class EmbeddedPostgres:
         new.unlink(missing_ok=True)
         new.touch(mode=0o600)
         new.write_text(secrets.token_urlsafe(32))
-        self._user.own(new)
+        self._user.own(new)  # initdb reads it as the server's user
+        _sync(new)
         new.replace(path)
+        _sync(self.folder)
+
+    def _make_folder(self, name: str) -> None:
+        (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+        self._user.own(self.folder / name)
 
 
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -70,13 +70,13 @@ class SystemUser:
 def system_user(folder: Path, binary: Path) -> SystemUser:
     """Return whom Postgres runs as: ourselves, or, as it refuses root, a user without rights.
 
-    The folder's owner stays what it is once it isn't root; else it is the user `gnomon`, which is
+    Whom the folder's data belongs to goes on owning it; new data is the user `gnomon`'s, which is
     made when missing. The user can enter `folder` and run `binary`.
     Raises: StoreUnavailableError, when there is no way to have such a user.
     """
     if os.geteuid() != 0:
         return SystemUser()
-    entry = _owner(folder) or _named()
+    entry = _owner(folder / "data") or _named()
     plain = SystemUser(entry.pw_uid, entry.pw_gid)
     if _reaches(plain, folder, binary):
         return plain
@@ -92,12 +92,16 @@ def system_user(folder: Path, binary: Path) -> SystemUser:
     )
 
 
-def _owner(folder: Path) -> pwd.struct_passwd | None:
-    uid = folder.stat().st_uid
+def _owner(data: Path) -> pwd.struct_passwd | None:
     try:
-        return pwd.getpwuid(uid) if uid != 0 else None
-    except KeyError:  # Postgres runs only as a user that has a name
+        return pwd.getpwuid(data.stat().st_uid)
+    except FileNotFoundError:
         return None
+    except KeyError:
+        raise StoreUnavailableError(
+            f"{data} belongs to a user without a name, and Postgres runs only as its data's owner: "
+            "give that user a name, or change the owner"
+        ) from None
 
 
 def _named() -> pwd.struct_passwd:

@@ -75,8 +75,9 @@ def test_no_one_gets_in_without_the_password_and_no_file_of_it_is_open_to_others
             stolen = server.url(login, login).replace(":", ":wrong", 2).replace(":wrong", ":", 1)
             with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
                 psycopg.connect(stolen)
-    for path in (folder, folder / "data", folder / "socket", *folder.glob("*.password")):
+    for path in (folder / "data", folder / "socket", *folder.glob("*.password")):
         assert path.stat().st_mode & 0o077 == 0, path
+    assert folder.stat().st_mode & 0o066 == 0  # as root, the server's user passes through
 
 
 def test_a_stop_is_clean_and_may_be_repeated_and_a_later_start_finds_everything(
