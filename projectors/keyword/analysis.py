@@ -13,10 +13,10 @@ means to raise `ANALYSIS`: an index made by another rule is then refused and bui
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from importlib.metadata import version
-from itertools import pairwise
+from itertools import chain, pairwise
 from threading import Lock
 
 # Not `snowballstemmer.stemmer(…)`: that takes PyStemmer, whatever its version, where it is there.
@@ -29,26 +29,21 @@ from projectors.keyword.stopwords import ENGLISH, SIGNS
 # stems; Unicode's is not: a new one touches only signs that had no meaning before.
 ANALYSIS = f"1+snowball-{version('snowballstemmer')}"
 
-MAX_TERMS = 65_536  # of a document; a text of 64 KiB of any script has fewer
+MAX_TERMS = 65_536  # of a document; a text of 64 KiB has fewer, unless made to have more
 MAX_QUERY_TERMS = 256
 MAX_TERM = 64  # characters; OpenSearch's white space tokenizer cuts at 255
 
-_CACHED = 1 << 16  # words; some 25 MB when full
+_CACHED = 1 << 16  # words and pieces each; some 25 MB when full
 _CACHED_LENGTH = 48  # longer words are rare and their terms may be many
 _STEMMED_LENGTH = 32  # no English word is longer
 
 
-def _grammar(word: str, digit: str) -> re.Pattern[str]:
-    """Compile what a word is, over characters or over their classes."""
-    joiner = rf":(?://|\\)|[-._/\\@:'+&=#~]|(?<={digit}),(?={digit}{{3}}(?!{digit}))"
-    # C++, C#, F#: the suffix counts only behind the whole word.
-    return re.compile(rf"{word}(?:(?:{joiner}){word})*(?:\+\+|#)?|c[cm]*")
-
-
-_ASCII = _grammar("[a-z0-9]+", "[0-9]")
-_CLASSES = _grammar("[wd][wdm]*", "d")
+# Over the classes of signs (see `folding.classes`), not over the signs themselves. The comma joins
+# thousands. C++, C#, F#: the suffix counts only behind the whole word.
+_JOINER = r"(?:[-._/\\@'+&=#~]|:(?://|\\)?|(?<=d),(?=ddd(?!d)))"
+_TOKEN = re.compile(rf"[wd][wdm]*+(?:{_JOINER}[wd][wdm]*+)*+(?:\+\+|#)?|c[cm]*+")
 _FIELDS = re.compile(r"[/\\@:+&=#~]+")
-_WORDS = re.compile(r"[-._/\\@:'+&=#~]+")
+_PARTS = re.compile(r"[-._/\\@:'+&=#~]+")
 _CONTRACTED = re.compile(r"(.+)'(?:s|re|ve|ll|d|m)")
 _JOINED = re.compile(r"(\w+)[-.'](\w+)")
 _VERSION = re.compile(r"v\d[\d.]*")
@@ -64,10 +59,20 @@ def terms(text: str) -> list[str]:
                than `MAX_TERM`; at most `MAX_TERMS`, the first ones.
     Cost:      linear; some 10 µs for a sentence.
     """
-    found: list[str] = []
-    for token, is_run in _tokens(text):
-        found += _run_terms(token) if is_run else _word_terms(token)
+    folded = fold(text)
+    if folded.isascii():
+        # Nothing the grammar takes together holds white space, so pieces can be read one by one.
+        found = list(chain.from_iterable(map(_pieces.__getitem__, folded.split())))
+    else:
+        found = _terms_of(folded)
     del found[MAX_TERMS:]
+    return found
+
+
+def _terms_of(folded: str) -> list[str]:
+    found: list[str] = []
+    for token, is_run in _cut(folded):
+        found += _run_terms(token) if is_run else _words[token]
     return found
 
 
@@ -78,7 +83,7 @@ def query_terms(text: str) -> list[str]:
                Stop words are left out, unless there is nothing else; particles of one sign always.
     Shapes:    empty for a text without words; at most `MAX_QUERY_TERMS`.
     """
-    tokens = list(_tokens(text))
+    tokens = list(_cut(fold(text)))
     asked = [token for token in tokens if token[1] or not is_stop_word(token[0])]
     return (_asked_terms(asked) or _asked_terms(tokens))[:MAX_QUERY_TERMS]
 
@@ -86,7 +91,7 @@ def query_terms(text: str) -> list[str]:
 def _asked_terms(tokens: Iterable[tuple[str, bool]]) -> list[str]:
     found: dict[str, None] = {}
     for token, is_run in tokens:
-        found |= dict.fromkeys(_asked_signs(token) if is_run else _word_terms(token))
+        found |= dict.fromkeys(_asked_signs(token) if is_run else _words[token])
     return list(found)
 
 
@@ -95,29 +100,36 @@ def is_stop_word(word: str) -> bool:
     return word in ENGLISH or ("'" in word and _without_apostrophe(word) in ENGLISH)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the words and runs of a text; True for a run."""
-    if text.isascii():
-        for word in _ASCII.findall(text.lower()):
-            yield word, False
-        return
-    folded = fold(text)
+def _cut(folded: str) -> Iterator[tuple[str, bool]]:
+    """Yield the words and runs of a folded text; True for a run."""
     kinds = classes(folded)
-    for match in _CLASSES.finditer(kinds):
+    for match in _TOKEN.finditer(kinds):
         start, end = match.span()
         yield folded[start:end], kinds[start] == "c"
 
 
-def _word_terms(word: str) -> tuple[str, ...]:
-    return _spell_cached(word) if len(word) <= _CACHED_LENGTH else _spell(word)
+class _Remembered(dict[str, tuple[str, ...]]):
+    """Terms, worked out when first asked for; bounded in number and in size."""
+
+    def __init__(self, work_out: Callable[[str], Iterable[str]]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def __missing__(self, text: str) -> tuple[str, ...]:
+        found = tuple(self._work_out(text))
+        if len(text) <= _CACHED_LENGTH:
+            if len(self) >= _CACHED:
+                self.clear()
+            self[text] = found
+        return found
 
 
 def _spell(word: str) -> tuple[str, ...]:
+    if "'" in word:
+        word = _without_apostrophe(word)
     if word.isalnum() and word.isascii():
         return (_stem(word),)
-    if "'" in word and (plain := _without_apostrophe(word)) != word:
-        return _word_terms(plain)
-    parts = _WORDS.split(word)
+    parts = _PARTS.split(word)
     if len(parts) == 1:
         return (_bounded(word.replace(",", "")),)  # 1,000 is 1000
     return tuple(dict.fromkeys(_compound(word, [part for part in parts if part])))
@@ -135,9 +147,6 @@ def _compound(word: str, parts: list[str]) -> Iterator[str]:
             yield _stem(field)
     for part in parts:
         yield _stem(part)
-
-
-_spell_cached = lru_cache(_CACHED)(_spell)
 
 
 def _without_apostrophe(word: str) -> str:
@@ -192,3 +201,6 @@ def _run_terms(run: str) -> list[str]:
 def _asked_signs(run: str) -> list[str]:
     signs = _signs(run)
     return _pairs(signs) or [sign for sign in signs if sign not in SIGNS]
+
+
+_pieces, _words = _Remembered(_terms_of), _Remembered(_spell)

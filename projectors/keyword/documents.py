@@ -8,7 +8,7 @@ import tantivy
 from tantivy import Document
 
 from canonical.domain.records import Status
-from canonical.errors import EngineMismatchError
+from canonical.errors import EngineMismatchError, EngineRefusedError
 from projectors.keyword import schema
 from projectors.keyword.mapping import IndexWrite, Tombstone, Upsert
 from projectors.protocol import Mark
@@ -48,7 +48,17 @@ def build_schema() -> tantivy.Schema:
 
 
 def document_of(write: IndexWrite) -> Document:
-    """Translate a write into tantivy's document."""
+    """Translate a write into tantivy's document.
+
+    Raises: EngineRefusedError, when tantivy can't hold one of its values.
+    """
+    try:
+        return _document(write)
+    except (ValueError, OverflowError) as exc:
+        raise EngineRefusedError(f"{write.memory_id}: {exc}") from exc
+
+
+def _document(write: IndexWrite) -> Document:
     document = Document()
     document.add_text(schema.MEMORY_ID, write.memory_id.hex)
     document.add_unsigned(ID_HIGH, write.memory_id.int >> 64)

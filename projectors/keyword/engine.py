@@ -5,7 +5,8 @@ dies); in it, one thread writes at a time and any number read. A search sees the
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -14,10 +15,10 @@ from typing import Any, Self
 from uuid import UUID
 
 import tantivy
-from tantivy import DocAddress, Document, Query, Searcher
+from tantivy import DocAddress, Query, Searcher
 
 from canonical.domain.records import Status
-from canonical.errors import EngineMismatchError, EngineRefusedError, EngineUnavailableError
+from canonical.errors import EngineMismatchError, EngineUnavailableError, PoisonError
 from projectors.keyword import schema
 from projectors.keyword.documents import (
     ABOUT,
@@ -54,7 +55,7 @@ class Written:
     """What became of writes. `stale`: how many the index was already past."""
 
     stale: int = 0
-    refused: Mapping[UUID, EngineRefusedError] = field(default_factory=dict)
+    refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
 
 
 class KeywordEngine:
@@ -84,7 +85,8 @@ class KeywordEngine:
             index = tantivy.Index(build_schema(), str(directory))
             index.config_reader("manual")
             engine = cls(directory, index, writer_bytes)
-            engine._commit([], [], {})
+            with engine._all_or_nothing() as writer:
+                writer.add_document(about({}))
         return engine
 
     @classmethod
@@ -143,28 +145,33 @@ class KeywordEngine:
             raise EngineUnavailableError(f"the index in {self._directory} is closed")
         return held
 
-    def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> Written:
-        """Apply the writes that are newer than what the index holds, with the marks, in one commit.
+    def write(
+        self,
+        wanted: Mapping[UUID, int],
+        write_for: Callable[[UUID], IndexWrite],
+        marks: Iterable[Mark],
+    ) -> Written:
+        """Write what is newer than what the index holds, with the marks, in one commit.
 
         Guarantee: all or nothing, durable when it returns, and seen by every later search. A mark
                    moves forward only (by epoch, then position).
-        Shapes:    each memory once.
+        Shapes:    `wanted`: the guard of each memory; `write_for` is asked for those that are newer
+                   than here, and may raise a PoisonError: that memory is left out and named.
         Raises:    EngineUnavailableError, EngineMismatchError: nothing was changed.
         """
         with self._writing, in_our_terms(self._directory, "write"):
             self._own_writer()  # after a failure this reads the last commit anew
-            held = self._guards([write.memory_id for write in writes])
-            fresh = [w for w in writes if w.guard > held.get(w.memory_id, -1)]
+            held = self._guards(list(wanted))
+            fresh = [mid for mid, guard in wanted.items() if guard > held.get(mid, -1)]
             ahead = self._ahead(marks)
-            documents, refused = self._documents(fresh)
-            if documents or ahead != self._marks:
-                replaced = [w.memory_id for w in fresh if w.memory_id in held]
-                self._commit(
-                    [memory_id for memory_id in replaced if memory_id not in refused],
-                    documents,
-                    ahead,
-                )
-            return Written(len(writes) - len(fresh), refused)
+            refused: dict[UUID, PoisonError] = {}
+            if fresh or ahead != self._marks:
+                with self._all_or_nothing() as writer:
+                    refused = _add(writer, fresh, write_for, held.keys())
+                    writer.delete_documents_by_term(schema.MEMORY_ID, ABOUT_ID)
+                    writer.add_document(about(ahead))
+                self._marks = ahead
+            return Written(len(wanted) - len(fresh), refused)
 
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the guard of each of these memories that the index holds, dead or alive."""
@@ -252,32 +259,13 @@ class KeywordEngine:
                 ahead[mark.shard] = mark
         return ahead
 
-    def _documents(
-        self, writes: Iterable[IndexWrite]
-    ) -> tuple[list[Document], dict[UUID, EngineRefusedError]]:
-        documents: list[Document] = []
-        refused: dict[UUID, EngineRefusedError] = {}
-        for write in writes:
-            try:
-                documents.append(document_of(write))
-            except (ValueError, OverflowError) as exc:
-                refused[write.memory_id] = EngineRefusedError(f"{write.memory_id}: {exc}")
-        return documents, refused
-
-    def _commit(
-        self, replaced: Iterable[UUID], documents: Iterable[Document], marks: dict[int, Mark]
-    ) -> None:
-        """Write all of it or nothing; afterwards every search sees it."""
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[tantivy.IndexWriter]:
+        """Commit what is done to the writer; afterwards every search sees it, or nobody does."""
         try:
             writer = self._own_writer()
-            for memory_id in replaced:
-                writer.delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
-            writer.delete_documents_by_term(schema.MEMORY_ID, ABOUT_ID)
-            for document in documents:
-                writer.add_document(document)
-            writer.add_document(about(marks))
+            yield writer
             writer.commit()
-            self._marks = marks
             self._refresh()
         except BaseException:
             # What the writer had taken in must not slip into the next commit. A fresh one starts
@@ -319,6 +307,26 @@ class KeywordEngine:
             raise EngineMismatchError(f"the index in {self._directory} was never finished")
         told = dict(_figures(json.loads(probe.explain(searcher, hits[0][1]).to_json())))
         return told["N, total number of docs"], told["avgdl, average length of field"]
+
+
+def _add(
+    writer: tantivy.IndexWriter,
+    memory_ids: Iterable[UUID],
+    write_for: Callable[[UUID], IndexWrite],
+    held: Container[UUID],
+) -> dict[UUID, PoisonError]:
+    """Hand each document over as soon as it is made: tantivy indexes while the next is made."""
+    refused: dict[UUID, PoisonError] = {}
+    for memory_id in memory_ids:
+        try:
+            document = document_of(write_for(memory_id))
+        except PoisonError as exc:
+            refused[memory_id] = exc
+            continue
+        if memory_id in held:
+            writer.delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
+        writer.add_document(document)
+    return refused
 
 
 def _figures(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -79,6 +79,8 @@ def fold(text: str) -> str:
     Source: Unicode, caseless compatibility matching (chapter 3.13, D146): decompose before and
             after the case is folded, compose last.
     """
+    if text.isascii():
+        return text.lower()
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return unicodedata.normalize("NFKC", _OPTIONAL.sub("", text.translate(_alike)))
 

@@ -1,11 +1,8 @@
 """The writing side of the keyword projection on tantivy."""
 
-from uuid import UUID
-
-from canonical.errors import PoisonError
+from canonical.domain.records import guard
 from projectors.keyword import mapping
 from projectors.keyword.engine import KeywordEngine
-from projectors.keyword.mapping import IndexWrite
 from projectors.protocol import Applied, Page
 
 
@@ -23,13 +20,10 @@ class KeywordProjector:
                    counted in `stale`.
         Raises:    EngineUnavailableError, EngineMismatchError: nothing was changed.
         """
-        writes: list[IndexWrite] = []
-        refused: dict[UUID, PoisonError] = {}
-        for record in page.records.values():
-            try:
-                writes.append(mapping.write_for(record, epoch=page.epoch))
-            except PoisonError as exc:
-                refused[record.id] = exc
-        written = self._engine.write(writes, page.marks)
+        records, epoch = page.records, page.epoch
+        wanted = {memory_id: guard(epoch, record.rev) for memory_id, record in records.items()}
+        written = self._engine.write(
+            wanted, lambda memory_id: mapping.write_for(records[memory_id], epoch=epoch), page.marks
+        )
         self.stale += written.stale
-        return Applied(refused={**refused, **written.refused})
+        return Applied(refused=written.refused)
