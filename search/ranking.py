@@ -1,0 +1,184 @@
+"""Which live candidates are hits, in which order, and how each came to its place: pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from canonical.domain.records import Record
+from canonical.domain.visibility import DropReason
+from search.answer import (
+    BELOW_THRESHOLD,
+    BEYOND_TOP_K,
+    TAIL,
+    Considered,
+    EntityFactor,
+    Leg,
+    LegScore,
+)
+from search.candidates import Candidate
+from search.fusion import Shares, Weights, entity_share, fuse, keyword_share, vector_share
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """What was scored here, because a leg doesn't hold the record's present revision."""
+
+    keyword: Mapping[UUID, float] = field(default_factory=dict)
+    vector: Mapping[UUID, float] = field(default_factory=dict)
+    entity: Mapping[UUID, EntityFactor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What turns raw scores into shares, for one query."""
+
+    most_bm25: float
+    unrelated: float
+    weights: Weights
+    factors: Mapping[UUID, EntityFactor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A live candidate with its raw scores at its present revision, and the score they make."""
+
+    candidate: Candidate
+    record: Record
+    bm25: float | None
+    cosine: float | None
+    factor: EntityFactor | None
+    shares: Shares
+    score: float
+
+
+def score(candidate: Candidate, record: Record, rescored: Rescored, scales: Scales) -> Scored:
+    """Score a candidate by what is true of its present revision, and by nothing older."""
+    bm25 = _raw(candidate, record, Leg.KEYWORD, rescored.keyword)
+    cosine = _raw(candidate, record, Leg.VECTOR, rescored.vector)
+    if candidate.is_current(Leg.ENTITY, record):
+        factor = scales.factors.get(record.id)
+    else:
+        factor = rescored.entity.get(record.id)
+    shares = Shares(
+        keyword_share(bm25, scales.most_bm25) if bm25 is not None else 0.0,
+        vector_share(cosine, scales.unrelated) if cosine is not None else 0.0,
+        entity_share(factor.boost) if factor is not None else 0.0,
+    )
+    return Scored(candidate, record, bm25, cosine, factor, shares, fuse(shares, scales.weights))
+
+
+def _raw(
+    candidate: Candidate, record: Record, leg: Leg, rescored: Mapping[UUID, float]
+) -> float | None:
+    if candidate.is_current(leg, record):
+        return candidate.places[leg].score
+    return rescored.get(record.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Live candidates in their order. `relevances`: of those where it was needed."""
+
+    order: Sequence[Scored]
+    chosen: Sequence[Scored]
+    relevances: Mapping[UUID, float]
+
+
+def rank(
+    scored: Sequence[Scored],
+    relevance_of: Callable[[Scored], float],
+    *,
+    top_k: int,
+    threshold: float,
+) -> Ranking:
+    """Order candidates by score, ties by id, and choose the first `top_k` that are relevant enough.
+
+    Guarantee: the same candidates give the same order, whatever order they come in.
+    """
+    order = sorted(scored, key=lambda s: (-s.score, s.record.id))
+    chosen: list[Scored] = []
+    relevances: dict[UUID, float] = {}
+    for one in order:
+        if len(chosen) == top_k:
+            break
+        relevances[one.record.id] = found = relevance_of(one)
+        if found >= threshold:
+            chosen.append(one)
+    return Ranking(order, chosen, relevances)
+
+
+def explained(
+    ranking: Ranking, relevance_of: Callable[[Scored], float] | None, *, threshold: float
+) -> dict[UUID, Considered]:
+    """Tell of every live candidate how it came to its place, the first ones first.
+
+    Without `relevance_of`, relevance is told only of those where it was needed.
+    """
+    chosen = {one.record.id for one in ranking.chosen}
+    told: dict[UUID, Considered] = {}
+    for place, one in enumerate(ranking.order, start=1):
+        memory_id = one.record.id
+        found = ranking.relevances.get(memory_id)
+        if found is None and relevance_of is not None:
+            found = relevance_of(one)
+        dropped = None
+        if memory_id not in chosen:
+            is_below = found is not None and found < threshold
+            dropped = BELOW_THRESHOLD if is_below else BEYOND_TOP_K
+        told[memory_id] = _live(one, place, found, dropped)
+    return told
+
+
+def _live(one: Scored, place: int, relevance: float | None, dropped: str | None) -> Considered:
+    candidate, record, factor = one.candidate, one.record, one.factor
+    legs: dict[Leg, LegScore] = {}
+    if one.cosine is not None:
+        legs[Leg.VECTOR] = LegScore(
+            _rank(candidate, record, Leg.VECTOR), one.cosine, one.shares.vector
+        )
+    if one.bm25 is not None:
+        legs[Leg.KEYWORD] = LegScore(
+            _rank(candidate, record, Leg.KEYWORD), one.bm25, one.shares.keyword
+        )
+    if factor is not None:
+        legs[Leg.ENTITY] = LegScore(
+            _rank(candidate, record, Leg.ENTITY), factor.boost, one.shares.entity
+        )
+    return Considered(
+        memory_id=record.id,
+        version=record.version,
+        scope_match=True,
+        sources=sources(candidate),
+        legs=legs,
+        entity=factor,
+        tail=candidate.is_tail,
+        rescored=candidate.is_tail or candidate.is_outdated(record),
+        relevance=relevance,
+        score=one.score,
+        rank=place,
+        dropped=dropped,
+    )
+
+
+def fallen(candidate: Candidate, record: Record | None, reason: DropReason) -> Considered:
+    """Tell of a candidate that may not be shown what the legs said of it."""
+    return Considered(
+        memory_id=candidate.memory_id,
+        version=record.version if record is not None else None,
+        scope_match=reason is not DropReason.FOREIGN if record is not None else None,
+        sources=sources(candidate),
+        legs={
+            leg: LegScore(place.rank, place.score, 0.0) for leg, place in candidate.places.items()
+        },
+        tail=candidate.is_tail,
+        dropped=reason.value,
+    )
+
+
+def sources(candidate: Candidate) -> tuple[str, ...]:
+    """Return where a candidate came from."""
+    return (*(leg.value for leg in candidate.places), *((TAIL,) if candidate.is_tail else ()))
+
+
+def _rank(candidate: Candidate, record: Record, leg: Leg) -> int | None:
+    return candidate.places[leg].rank if candidate.is_current(leg, record) else None
