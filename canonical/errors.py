@@ -20,6 +20,7 @@ GnomonError
  │   └─ ModelRefusedError            the model refuses this content
  └─ HaltError                an invariant broke: stop, page someone
      ├─ PositionGapError             a hole or a repeat in a shard's positions
+     ├─ RecordMissingError           an event or a position names what canonical state hasn't
      ├─ EngineMismatchError          the engine holds another schema, model or history than the log
      ├─ TooManyParkedError           more records parked than can be bad by themselves
      ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
@@ -196,6 +197,13 @@ class PositionGapError(HaltError):
         """Name the shard and the place."""
         super().__init__(f"shard {shard}: position {expected} expected, found {found}")
         self.shard, self.expected, self.found = shard, expected, found
+
+
+class RecordMissingError(HaltError):
+    """The log names a record or a version that canonical state doesn't hold."""
+
+    code = "record_missing"
+    hint = "Rows were removed by hand, or the database was damaged: restore it, then resume."
 
 
 class EngineMismatchError(HaltError):

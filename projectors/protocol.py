@@ -1,85 +1,34 @@
 """What the loop, the log and the projections are to each other."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection
 
-from canonical.domain.records import Op, Record
+from canonical.domain.log import Due, Event, Lease, Mark, Page, Reading
 from canonical.domain.visibility import Visible
-from canonical.errors import PoisonError
+from canonical.store.pages import Applied
 
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One row of the log."""
-
-    shard: int
-    pos: int
-    memory_id: UUID
-    rev: int
-    version: int
-    op: Op
-    tenant: str
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How far an engine has come in one shard, with the event that stood there."""
-
-    shard: int
-    pos: int
-    memory_id: UUID
-    rev: int
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to move one shard's watermark of one generation, until it ends."""
-
-    projection: str
-    generation: int
-    shard: int
-    owner: str
-    epoch: int  # fencing: rises with every claim
-    watermark: int  # where the watermark stood at the claim, or at our last move
-    attempts: int = 0  # claims since the watermark moved last
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Events handled together, of one or more shards, and the current state of what they name.
-
-    events:  dense and in position order inside each shard; every change (audit needs each).
-    records: each memory once, as canonical state holds it *now* (an index needs only this). A
-             memory that is parked is in `events` and not here.
-    marks:   the last event of each shard, to be kept by the engine together with the page.
-    """
-
-    events: tuple[Event, ...]
-    records: Mapping[UUID, Record]
-    marks: Sequence[Mark]
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What became of a page.
-
-    refused:        memories that can't be projected, each with its reason: they are parked.
-    in_transaction: for projections in Postgres: writes that must commit with the watermark.
-    """
-
-    refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
-    in_transaction: Callable[[Connection], None] | None = None
+__all__ = [
+    "Applied",
+    "Due",
+    "Event",
+    "Feed",
+    "Hit",
+    "KeywordReader",
+    "Lease",
+    "Mark",
+    "Page",
+    "Projector",
+    "Reading",
+    "Step",
+    "VectorReader",
+]
 
 
 class Projector(Protocol):
@@ -119,8 +68,12 @@ class Feed(Protocol):
         """Give leases back, so that another worker need not wait for their end."""
         ...
 
-    def read(self, leases: Sequence[Lease], *, limit: int) -> list[Event]:
-        """Return up to `limit` events above each lease's watermark, in position order."""
+    def waiting(self) -> list[int]:
+        """List the shards with work whose lease is free or ours; none while paused."""
+        ...
+
+    def read(self, leases: Sequence[Lease], *, limit: int) -> Reading:
+        """Read up to `limit` events above the leases' watermarks."""
         ...
 
     def page(self, events: Sequence[Event]) -> Page:
@@ -130,7 +83,24 @@ class Feed(Protocol):
     def advance(self, leases: Sequence[Lease], page: Page, applied: Applied) -> list[Lease]:
         """Move each shard's watermark to its mark, park what was refused; all in one transaction.
 
-        Raises: LeaseLostError, when a watermark was not ours to move: nothing was changed.
+        Shapes: one lease for each of the page's marks; returns them at their new watermarks.
+        Raises: LeaseLostError, when a watermark was not ours to move; TooManyParkedError. Nothing
+                was changed then.
+        """
+        ...
+
+    def due(self, leases: Sequence[Lease], *, limit: int) -> list[Due]:
+        """List parked memories of these shards whose next try has come."""
+        ...
+
+    def retry_page(self, due: Sequence[Due]) -> Page:
+        """Make a page of parked memories as they are now: no events, no marks."""
+        ...
+
+    def settle(self, leases: Sequence[Lease], due: Sequence[Due], applied: Applied) -> None:
+        """Clear what was projected, back off from what was refused again.
+
+        Raises: LeaseLostError, when a lease is no longer ours: nothing was changed.
         """
         ...
 

@@ -1,0 +1,88 @@
+"""What the log says and how far a reader of it has come: events, pages, leases, marks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from canonical.domain.records import Op, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of the log."""
+
+    shard: int
+    pos: int
+    memory_id: UUID
+    rev: int
+    version: int
+    op: Op
+    tenant: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far an engine has come in one shard, with the event that stood there."""
+
+    shard: int
+    pos: int
+    memory_id: UUID
+    rev: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to move one shard's watermark of one generation, until it ends."""
+
+    projection: str
+    generation: int
+    shard: int
+    owner: str
+    epoch: int  # fencing: rises with every claim
+    watermark: int  # where the watermark stood at the claim, or at our last move
+    attempts: int = 0  # claims since the watermark moved last
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Events handled together, of one or more shards, and the current state of what they name.
+
+    events:  dense and in position order inside each shard; every change (audit needs each).
+    records: each memory once, as canonical state holds it *now* (an index needs only this). A
+             memory that is parked is in `events` and not here.
+    marks:   the last event of each shard, to be kept by the engine together with the page.
+    """
+
+    events: tuple[Event, ...]
+    records: Mapping[UUID, Record]
+    marks: Sequence[Mark]
+    epoch: int
+    # The shard of each record; where it is left out, the events say it.
+    shards: Mapping[UUID, int] = field(default_factory=dict)
+
+    def shard_of(self, memory_id: UUID) -> int:
+        """Return the shard of one of the page's memories."""
+        if memory_id in self.shards:
+            return self.shards[memory_id]
+        return next(event.shard for event in self.events if event.memory_id == memory_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What stood above some watermarks, in one snapshot."""
+
+    events: tuple[Event, ...]  # by shard, in position order
+    heads: Mapping[int, int]  # position of each shard's newest event
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A parked memory whose next try has come."""
+
+    tenant: str
+    memory_id: UUID
+    shard: int
+    last_pos: int  # newest position that named it

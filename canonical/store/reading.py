@@ -1,0 +1,222 @@
+"""Canonical state as search, lists and callers read it: one tenant at a time."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+
+from canonical.domain.records import Link, Record, Version
+from canonical.domain.scope import Scope
+from canonical.domain.visibility import Visible
+from canonical.errors import NotFoundError
+from canonical.store import filter_sql, rows
+from canonical.store.database import Database
+from canonical.store.records import scope_parameters
+from canonical.store.statements import named
+from canonical.store.tables import memory
+
+TAIL_SCAN = 20_000  # events of a shard that one search looks at, the newest first
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Records of a scope that are committed and not projected yet, newest first, of any status."""
+
+    records: list[Record]
+    truncated: bool  # there are more than were read
+
+
+@dataclass(frozen=True, slots=True)
+class ServedProjection:
+    """How far a projection's live generation has come. `state`: live, or missing."""
+
+    generation: int
+    state: str
+    marks: Mapping[int, int]
+    lag: Mapping[int, int]
+    oldest_unserved_seconds: float | None = None
+    halted: bool = False
+    error_code: str | None = None
+    error: str | None = None
+
+
+MISSING = ServedProjection(0, "missing", {}, {})
+
+
+class CanonicalReader:
+    """Reads records for one tenant at a time. `database` serves as the API role."""
+
+    def __init__(self, database: Database) -> None:
+        """Nothing is read yet."""
+        self._database = database
+
+    def current(self, tenant: str, ids: Sequence[UUID]) -> dict[UUID, Record]:
+        """Return the present state of those that the tenant has, whatever their status."""
+        with self._database.transaction(tenant) as conn:
+            parameters = {"tenant": tenant, "ids": list(ids)}
+            found = conn.execute(named("current_memories"), parameters).mappings().all()
+        return {row["id"]: rows.to_record(dict(row)) for row in found}
+
+    def get(self, tenant: str, memory_id: UUID) -> Record:
+        """Return one record with its links, whatever its status.
+
+        Raises: NotFoundError.
+        """
+        parameters = {"tenant": tenant, "ids": [memory_id]}
+        with self._database.transaction(tenant) as conn:
+            row = conn.execute(named("current_memories"), parameters).mappings().one_or_none()
+            if row is None:
+                raise NotFoundError(f"no memory {memory_id} in this tenant")
+            found = conn.execute(named("links_of"), parameters).all()
+        return rows.to_record(dict(row), tuple(Link(r.relation, r.target) for r in found))
+
+    def history(self, tenant: str, memory_id: UUID) -> list[Version]:
+        """Return every version of one record, oldest first.
+
+        Raises: NotFoundError.
+        """
+        parameters = {"tenant": tenant, "id": memory_id}
+        with self._database.transaction(tenant) as conn:
+            found = conn.execute(named("history"), parameters).mappings().all()
+        if not found:
+            raise NotFoundError(f"no memory {memory_id} in this tenant")
+        return [rows.to_version(dict(row)) for row in found]
+
+    def page(
+        self, visible: Visible, *, after: UUID | None, limit: int
+    ) -> tuple[list[Record], UUID | None]:
+        """List what may be shown, newest first, and where the next page begins.
+
+        Guarantee: ids never change, so a record that lives throughout comes exactly once.
+        Cost:      one statement along the scope's index.
+        """
+        query = select(memory).where(*_conditions(visible)).order_by(memory.c.id.desc())
+        if after is not None:
+            query = query.where(memory.c.id < after)
+        with self._database.transaction(visible.scope.tenant) as conn:
+            found = conn.execute(query.limit(limit + 1)).mappings().all()
+        records = [rows.to_record(dict(row)) for row in found[:limit]]
+        return records, records[-1].id if len(found) > limit else None
+
+    def count(self, visible: Visible) -> int:
+        """Count what may be shown."""
+        query = select(func.count()).select_from(memory).where(*_conditions(visible))
+        with self._database.transaction(visible.scope.tenant) as conn:
+            return int(conn.execute(query).scalar_one())
+
+    def scope_count(self, scope: Scope, limit: int) -> int:
+        """Count a scope's records of any status, up to `limit`."""
+        parameters = {**scope_parameters(scope), "bound": limit}
+        with self._database.transaction(scope.tenant) as conn:
+            return int(conn.execute(named("scope_count"), parameters).scalar_one())
+
+    def served(self, projections: Sequence[str]) -> dict[str, ServedProjection]:
+        """Return how far each projection's live generation has come, in one snapshot."""
+        with self._database.transaction() as conn:
+            found = conn.execute(named("served"), {"projections": list(projections)}).all()
+        return {
+            name: _served([row for row in found if row.projection == name]) for name in projections
+        }
+
+    def tail(
+        self,
+        scope: Scope,
+        served: Mapping[str, ServedProjection],
+        *,
+        limit: int,
+    ) -> Tail:
+        """Return what the served generations have not applied yet: the newest `limit` of a scope.
+
+        A projection without a live generation is no part of it: its leg has failed.
+        """
+        live = {name: one for name, one in served.items() if one.state == "live"}
+        floors = _floors(list(live.values()))
+        parameters = {
+            **scope_parameters(scope),
+            "shards": list(floors),
+            "floors": list(floors.values()),
+            "scan": TAIL_SCAN,
+            "limit": limit + 1,
+            "projections": list(live),
+            "generations": [one.generation for one in live.values()],
+        }
+        with self._database.transaction(scope.tenant) as conn:
+            found = conn.execute(named("tail"), parameters).mappings().all()
+        records = [rows.to_record(dict(row)) for row in found[:limit]]
+        scanned = max((row["scanned"] for row in found), default=0)
+        return Tail(records, len(found) > limit or scanned >= TAIL_SCAN)
+
+    def epoch(self) -> int:
+        """Return the log's epoch, which position tokens carry."""
+        with self._database.transaction() as conn:
+            return int(conn.execute(named("epoch")).scalar_one())
+
+    def heads(self) -> dict[int, int]:
+        """Return the position of each shard's newest event."""
+        with self._database.transaction() as conn:
+            return {row.shard: row.pos for row in conn.execute(named("heads"))}
+
+    def record_query(
+        self, tenant: str, query_id: UUID, candidates: list[dict[str, Any]], *, keep: bool
+    ) -> None:
+        """Keep the diagnostics of one search."""
+        parameters = {"tenant": tenant, "query_id": query_id, "keep": keep}
+        with self._database.transaction(tenant) as conn:
+            conn.execute(named("record_query"), {**parameters, "candidates": Jsonb(candidates)})
+
+    def mark_used(
+        self, tenant: str, query_id: UUID, packed: Sequence[UUID], used: Sequence[UUID]
+    ) -> bool:
+        """Note which candidates of a search were packed or used; False: the search isn't known."""
+        parameters = {
+            "tenant": tenant,
+            "query_id": query_id,
+            "packed": [str(memory_id) for memory_id in packed],
+            "used": [str(memory_id) for memory_id in used],
+        }
+        with self._database.transaction(tenant) as conn:
+            return conn.execute(named("mark_used"), parameters).first() is not None
+
+
+def _floors(served: Sequence[ServedProjection]) -> dict[int, int]:
+    floors: dict[int, int] = {}
+    for one in served:
+        for shard, pos in one.marks.items():
+            floors[shard] = min(pos, floors.get(shard, pos))
+    return floors
+
+
+def _served(found: Sequence[Any]) -> ServedProjection:
+    if not found:
+        return MISSING
+    waiting = [row.waiting_s for row in found if row.waiting_s is not None]
+    failed = next((row for row in found if row.error_code is not None), None)
+    return ServedProjection(
+        generation=found[0].generation,
+        state="live",
+        marks={row.shard: row.pos for row in found},
+        lag={row.shard: max(0, row.head - row.pos) for row in found},
+        oldest_unserved_seconds=max(waiting, default=None),
+        halted=any(row.halted for row in found),
+        error_code=failed and failed.error_code,
+        error=failed and failed.error,
+    )
+
+
+def _conditions(visible: Visible) -> list[ColumnElement[bool]]:
+    columns, scope = memory.c, visible.scope
+    conditions = [columns.tenant == scope.tenant]
+    conditions += [columns[name] == value for name, value in scope.named().items()]
+    conditions.append(columns.status.in_([status.value for status in visible.statuses()]))
+    at = literal(visible.as_of)
+    conditions.append(or_(columns.valid_from.is_(None), columns.valid_from <= at))
+    conditions.append(or_(columns.valid_to.is_(None), columns.valid_to > at))
+    if not visible.show_expired:
+        now = literal(visible.now)
+        conditions.append(or_(columns.expires_at.is_(None), columns.expires_at > now))
+    if visible.where is not None:
+        conditions.append(and_(filter_sql.clause(visible.where, columns.metadata)))
+    return conditions

@@ -1,0 +1,2 @@
+-- Read the log's epoch.
+SELECT max(epoch) FROM log_epoch

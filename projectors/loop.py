@@ -1,0 +1,115 @@
+"""The loop that all projections share: claim, read a page, apply it, move the watermarks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from canonical.errors import HaltError, ModelRefusedError, PositionGapError
+from projectors.protocol import Applied, Event, Feed, Lease, Page, Projector, Reading, Step
+
+CAUTIOUS_AFTER = 3  # claims without progress: whoever held the shard died, so one event at a time
+PARK_AFTER = 6  # claims without progress: the first event kills its workers, so it is parked
+RETRIES = 50  # parked memories tried again in one go
+
+At = Callable[[Step], None]
+
+
+def ignore(_step: Step) -> None:
+    """Do nothing at a step; tests die there instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one pass did."""
+
+    leases: list[Lease]  # at their new watermarks; shards that halted are gone
+    events: int
+    halted: dict[int, HaltError]
+    refused: int = 0
+
+
+def run_page(
+    feed: Feed, projector: Projector, leases: Sequence[Lease], *, limit: int, at: At = ignore
+) -> Progress:
+    """Apply the next page of some shards and record how far they came.
+
+    Guarantee: in position order, at least once; a shard with a hole or a repeat stops, the others
+               go on. A crash at any step repeats the page; `apply` is idempotent by (memory id,
+               rev), so a repeat is harmless. The watermarks move only once every event is done or
+               its memory parked.
+    Raises:    TransientError: nothing moved, hold and try again. LeaseLostError: drop the leases.
+               HaltError: the engine broke an invariant, all shards stop.
+    """
+    reading = feed.read(leases, limit=page_limit(leases, limit))
+    sound, halted = dense(reading, leases)
+    events = [event for event in reading.events if event.shard not in halted]
+    if not events:
+        return Progress(sound, 0, halted)
+    at(Step.PAGE_READ)
+    page = feed.page(events)
+    applied = _apply(projector, page, sound)
+    at(Step.PAGE_APPLIED)
+    touched = {mark.shard for mark in page.marks}
+    moved = feed.advance([lease for lease in sound if lease.shard in touched], page, applied)
+    at(Step.WATERMARK_MOVED)
+    idle = [lease for lease in sound if lease.shard not in touched]
+    return Progress([*moved, *idle], len(events), halted, len(applied.refused))
+
+
+def _apply(projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:
+    """Apply a page; a memory whose handling killed its workers again and again is parked."""
+    deadly = {lease.shard for lease in leases if lease.attempts > PARK_AFTER}
+    if not deadly:
+        return projector.apply(page)
+    first = {e.memory_id for e in page.events if e.shard in deadly}
+    rest = {i: record for i, record in page.records.items() if i not in first}
+    applied = projector.apply(replace(page, records=rest))
+    killed = dict.fromkeys(first, ModelRefusedError("its handling ended workers again and again"))
+    return Applied({**applied.refused, **killed}, applied.in_transaction)
+
+
+def page_limit(leases: Sequence[Lease], limit: int) -> int:
+    """Return how many events to read: one a shard where workers have died."""
+    cautious = any(lease.attempts > CAUTIOUS_AFTER for lease in leases)
+    return len(leases) if cautious else limit
+
+
+def retry_parked(feed: Feed, projector: Projector, leases: Sequence[Lease]) -> int:
+    """Try parked memories again whose next try has come, on their newest state.
+
+    Guarantee: one success clears all that piled up; watermarks are not touched.
+    Returns:   how many were tried.
+    """
+    due = feed.due(leases, limit=RETRIES)
+    if due:
+        shards = {one.shard for one in due}
+        page = feed.retry_page(due)
+        applied = projector.apply(page)
+        feed.settle([lease for lease in leases if lease.shard in shards], due, applied)
+    return len(due)
+
+
+def dense(reading: Reading, leases: Sequence[Lease]) -> tuple[list[Lease], dict[int, HaltError]]:
+    """Tell sound shards from those whose positions have a hole or a repeat after the watermark.
+
+    Positions are dense by construction, so this is arithmetic: nothing depends on a time.
+    """
+    by_shard: dict[int, list[Event]] = {lease.shard: [] for lease in leases}
+    for event in reading.events:
+        by_shard[event.shard].append(event)
+    halted: dict[int, HaltError] = {}
+    for lease in leases:
+        head = reading.heads.get(lease.shard, 0)
+        if (gap := _gap(lease, by_shard[lease.shard], head)) is not None:
+            halted[lease.shard] = gap
+    return [lease for lease in leases if lease.shard not in halted], halted
+
+
+def _gap(lease: Lease, events: Sequence[Event], head: int) -> PositionGapError | None:
+    expected = lease.watermark + 1
+    for event in events:
+        if event.pos != expected:
+            return PositionGapError(lease.shard, expected, event.pos)
+        expected += 1
+    if not events and head > lease.watermark:
+        return PositionGapError(lease.shard, expected, None)
+    return None
