@@ -198,3 +198,9 @@ def lag(conn: Connection, projection: str, generation: int) -> int:
 def log_is_empty(conn: Connection) -> bool:
     """Tell whether nothing was ever written."""
     return bool(conn.execute(named("log_is_empty")).scalar_one())
+
+
+def watermarks(conn: Connection, projection: str, generation: int) -> dict[int, int]:
+    """Return a generation's watermark in each shard."""
+    parameters = {"projection": projection, "generation": generation}
+    return {row.shard: row.pos for row in conn.execute(named("watermarks"), parameters)}

@@ -1,0 +1,175 @@
+"""Runs one generation of a projection: waits for work, handles it, holds on faults."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from canonical.errors import HaltError, LeaseLostError, TransientError
+from projectors import loop
+from projectors.protocol import Feed, Lease, Projector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a runner works and waits. Seconds."""
+
+    page_events: int = 2_000
+    idle_s: float = 1.0  # the sweep: a lost wake-up costs no more than this
+    renew_s: float = 10.0  # a third of the lease
+    backoff_s: float = 0.5  # doubled with each failure in a row, with jitter
+    backoff_most_s: float = 30.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a runner has done since its start."""
+
+    events: int = 0
+    pages: int = 0
+    refused: int = 0
+    retried: int = 0
+    failures: int = 0
+    leases_lost: int = 0
+    halts: int = 0
+    beat_at: float = field(default_factory=time.monotonic)  # the loop's last sign of life
+
+
+class Runner:
+    """The loop of one projection's generation over every shard it can lease.
+
+    Guarantee: nothing that happens in a pass ends the loop; a dead engine holds its shards back
+               with growing pauses and parks nothing; a wake-up only shortens the wait.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        feed: Feed,
+        projector: Projector,
+        *,
+        pace: Pace | None = None,
+        caught_up: Callable[[], None] | None = None,
+    ) -> None:
+        """`caught_up` is called whenever no work is left."""
+        self.name, self.counts = name, Counts()
+        self.last_error: Exception | None = None
+        self._feed, self._projector = feed, projector
+        self._pace, self._caught_up = pace or Pace(), caught_up
+        self._leases: dict[int, Lease] = {}
+        self._failures = 0
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Run in threads until `stop`."""
+        for work in (self._run, self._keep_leases):
+            thread = threading.Thread(target=work, name=f"{self.name}:{work.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def wake(self) -> None:
+        """Say that there may be work; never blocks and never fails."""
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Finish the page at hand, give the leases back and end; safe twice."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def run_once(self) -> int:
+        """Handle one page of whatever waits; returns the number of events and retries done."""
+        waiting = self._feed.waiting()
+        if not waiting:
+            if self._caught_up is not None:
+                self._caught_up()
+            return 0
+        unheld = [shard for shard in waiting if shard not in self._leases]
+        if unheld:
+            self._leases |= {lease.shard: lease for lease in self._feed.claim(unheld)}
+        leases = [self._leases[shard] for shard in waiting if shard in self._leases]
+        return self._handle(leases) if leases else 0
+
+    def _handle(self, leases: Sequence[Lease]) -> int:
+        try:
+            progress = loop.run_page(
+                self._feed, self._projector, leases, limit=self._pace.page_events
+            )
+            self._leases |= {lease.shard: lease for lease in progress.leases}
+            for shard, gap in progress.halted.items():
+                self._halt([lease for lease in leases if lease.shard == shard], gap)
+            retried = loop.retry_parked(self._feed, self._projector, progress.leases)
+        except LeaseLostError:
+            self.counts.leases_lost += 1
+            self._leases.clear()  # claimed anew, at their real watermarks
+            return 0
+        except HaltError as exc:
+            self._halt(leases, exc)
+            return 0
+        except TransientError as exc:
+            self._feed.hold(leases, exc, halt=False)
+            raise
+        self._count(progress, retried)
+        return progress.events + retried
+
+    def _count(self, progress: loop.Progress, retried: int) -> None:
+        self.counts.events += progress.events
+        self.counts.pages += bool(progress.events)
+        self.counts.refused += progress.refused
+        self.counts.retried += retried
+
+    def _halt(self, leases: Sequence[Lease], error: HaltError) -> None:
+        self.counts.halts += len(leases)
+        self._feed.hold(leases, error, halt=True)
+        self._feed.release(leases)
+        for lease in leases:
+            self._leases.pop(lease.shard, None)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            pause_s = 0.0
+            try:
+                if self.run_once() == 0:
+                    pause_s = self._pace.idle_s
+                self._failures = 0
+            # The outermost guard: whatever went wrong, the loop lives, and its state says so.
+            except Exception as exc:  # noqa: BLE001
+                pause_s = self._after(exc)
+            self.counts.beat_at = time.monotonic()
+            if pause_s:
+                self._pause(pause_s)
+        self._give_back()
+
+    def _pause(self, pause_s: float) -> None:
+        """Wait: while all is well a wake-up ends it, while something fails only a stop does."""
+        (self._stop if self._failures else self._wake).wait(pause_s)
+
+    def _after(self, exc: Exception) -> float:
+        self._failures += 1
+        self.counts.failures += 1
+        self.last_error = exc
+        most = self._pace.backoff_most_s
+        doublings = min(self._failures - 1, 10)
+        pause_s = min(most, self._pace.backoff_s * float(1 << doublings))
+        return pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+    def _keep_leases(self) -> None:
+        while not self._stop.wait(self._pace.renew_s):
+            held = list(self._leases.values())
+            try:
+                if held:
+                    self._feed.renew(held)
+            except TransientError as exc:  # the leases may end; the watermark's guard stands
+                self.last_error = exc
+
+    def _give_back(self) -> None:
+        try:
+            if self._leases:
+                self._feed.release(list(self._leases.values()))
+        except TransientError as exc:  # they end by themselves
+            self.last_error = exc
+        self._leases.clear()
