@@ -22,10 +22,22 @@ def blobs(values: Iterable[bytes]) -> str:
     return "{" + ",".join(['"\\\\x' + value.hex() + '"' for value in values]) + "}"
 
 
+def words(values: Iterable[str]) -> str:
+    """Write an array of texts that need no quotes: ids in hexadecimal, names of ours."""
+    return "{" + ",".join(values) + "}"
+
+
 def texts(values: Iterable[str | None]) -> str:
-    """Write a text[]; any text, also one that reads like NULL or holds quotes."""
-    return "{" + ",".join(["NULL" if v is None else _quoted(v) for v in values]) + "}"
+    """Write a text[]; any text, also one that reads like NULL or holds quotes.
+
+    Cost: each distinct value is quoted once, so a column that repeats a tenant is cheap.
+    """
+    column = list(values)
+    quoted = {value: _quoted(value) for value in set(column)}
+    return "{" + ",".join([quoted[value] for value in column]) + "}"
 
 
-def _quoted(value: str) -> str:
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "NULL"
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, func, literal, or_, select
 from canonical.domain.records import Link, Record, Version
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
-from canonical.errors import NotFoundError
+from canonical.errors import NotFoundError, StoreUnavailableError
 from canonical.store import filter_sql, rows
 from canonical.store.database import Database
 from canonical.store.records import scope_parameters
@@ -124,29 +124,31 @@ class CanonicalReader:
     def tail(
         self,
         scope: Scope,
-        served: Mapping[str, ServedProjection],
+        served: Sequence[Mapping[int, int]],
         *,
         limit: int,
+        must_reach: Mapping[int, int] | None = None,
     ) -> Tail:
-        """Return what the served generations have not applied yet: the newest `limit` of a scope.
+        """Return what some watermarks have not passed yet: the newest `limit` of a scope.
 
-        A projection without a live generation is no part of it: its leg has failed.
+        Shapes: `served` has one mapping (shard → position) per leg that serves; of none, the whole
+                log is the tail. Parked memories are part of it.
+        Raises: StoreUnavailableError, when this database hasn't got `must_reach` yet (a replica).
         """
-        live = {name: one for name, one in served.items() if one.state == "live"}
-        floors = _floors(list(live.values()))
-        parameters = {
-            **scope_parameters(scope),
-            "shards": list(floors),
-            "floors": list(floors.values()),
-            "scan": TAIL_SCAN,
-            "limit": limit + 1,
-            "projections": list(live),
-            "generations": [one.generation for one in live.values()],
-        }
         with self._database.transaction(scope.tenant) as conn:
+            heads = {row.shard: row.pos for row in conn.execute(named("heads"))}
+            _require_reached(heads, must_reach or {})
+            floors = {shard: min((s.get(shard, 0) for s in served), default=0) for shard in heads}
+            parameters = {
+                **scope_parameters(scope),
+                "shards": list(floors),
+                "floors": list(floors.values()),
+                "scan": TAIL_SCAN,
+                "limit": limit + 1,
+            }
             found = conn.execute(named("tail"), parameters).mappings().all()
         records = [rows.to_record(dict(row)) for row in found[:limit]]
-        scanned = max((row["scanned"] for row in found), default=0)
+        scanned = max((row["most_scanned"] for row in found), default=0)
         return Tail(records, len(found) > limit or scanned >= TAIL_SCAN)
 
     def epoch(self) -> int:
@@ -181,12 +183,10 @@ class CanonicalReader:
             return conn.execute(named("mark_used"), parameters).first() is not None
 
 
-def _floors(served: Sequence[ServedProjection]) -> dict[int, int]:
-    floors: dict[int, int] = {}
-    for one in served:
-        for shard, pos in one.marks.items():
-            floors[shard] = min(pos, floors.get(shard, pos))
-    return floors
+def _require_reached(heads: Mapping[int, int], wanted: Mapping[int, int]) -> None:
+    behind = [shard for shard, pos in wanted.items() if heads.get(shard, 0) < pos]
+    if behind:
+        raise StoreUnavailableError(f"the log hasn't reached the position asked for: {behind}")
 
 
 def _served(found: Sequence[Any]) -> ServedProjection:
