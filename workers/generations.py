@@ -1,7 +1,7 @@
 """Which physical build of a projection this process serves: opened, or begun anew if lost."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -60,11 +60,11 @@ def open_generation(
     """
     with projector.transaction() as conn:
         found = projections.find_generation(conn, blueprint.name)
-        marks_due = projections.watermarks(conn, blueprint.name, found.number) if found else {}
+        due = projections.watermarks(conn, blueprint.name, found.number) if found else {}
     if found is not None and not rebuild:
         _require_schema(blueprint, found)
         try:
-            return Opened(found, _open(blueprint, folder / str(found.number), marks_due))
+            return Opened(found, _open(blueprint, folder / str(found.number), due))
         except (EngineMismatchError, EngineUnavailableError, OSError) as exc:
             lost = str(exc)
     else:
@@ -114,6 +114,12 @@ def _begin(
         place.parent.mkdir(parents=True, exist_ok=True)
         engine = blueprint.create(place)
     return Opened(generation, engine)
+
+
+def rewound(projector: Database, marks: Iterable[Mark]) -> bool:
+    """Tell whether an engine has applied an event that the log doesn't hold, or holds otherwise."""
+    with projector.transaction() as conn:
+        return projections.any_unknown(conn, list(marks))
 
 
 def go_live(projector: Database, name: str, generation: Generation) -> Callable[[], None]:

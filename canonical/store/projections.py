@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from canonical.domain.log import Mark
 from canonical.errors import NotFoundError
 from canonical.store.database import Database
 from canonical.store.statements import named
@@ -204,3 +205,17 @@ def watermarks(conn: Connection, projection: str, generation: int) -> dict[int, 
     """Return a generation's watermark in each shard."""
     parameters = {"projection": projection, "generation": generation}
     return {row.shard: row.pos for row in conn.execute(named("watermarks"), parameters)}
+
+
+def any_unknown(conn: Connection, marks: Sequence[Mark]) -> bool:
+    """Tell whether some mark of an engine names an event that the log has not at that place.
+
+    An event of a segment that retention dropped is past every live watermark, and not asked for.
+    """
+    parameters = {
+        "shards": [mark.shard for mark in marks],
+        "positions": [mark.pos for mark in marks],
+        "ids": [mark.memory_id for mark in marks],
+        "revs": [mark.rev for mark in marks],
+    }
+    return bool(conn.execute(named("unknown_marks"), parameters).scalar_one())

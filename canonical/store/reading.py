@@ -162,25 +162,38 @@ class CanonicalReader:
             return {row.shard: row.pos for row in conn.execute(named("heads"))}
 
     def record_query(
-        self, tenant: str, query_id: UUID, candidates: list[dict[str, Any]], *, keep: bool
+        self,
+        tenant: str,
+        query_id: UUID,
+        candidates: list[dict[str, Any]],
+        keep: bool,  # noqa: FBT001 - the recorder's shape
     ) -> None:
-        """Keep the diagnostics of one search."""
+        """Keep the diagnostics of one search; with `keep` they are never purged as a sample."""
         parameters = {"tenant": tenant, "query_id": query_id, "keep": keep}
         with self._database.transaction(tenant) as conn:
             conn.execute(named("record_query"), {**parameters, "candidates": Jsonb(candidates)})
 
     def mark_used(
         self, tenant: str, query_id: UUID, packed: Sequence[UUID], used: Sequence[UUID]
-    ) -> bool:
-        """Note which candidates of a search were packed or used; False: the search isn't known."""
+    ) -> None:
+        """Note which candidates of a search were packed or used, and keep that search.
+
+        Of a search whose diagnostics are not there, the marks alone are kept.
+        """
         parameters = {
             "tenant": tenant,
             "query_id": query_id,
             "packed": [str(memory_id) for memory_id in packed],
             "used": [str(memory_id) for memory_id in used],
         }
+        marks = [
+            {"memory_id": str(i), "packed": i in packed, "used_by_answer": i in used}
+            for i in dict.fromkeys([*packed, *used])
+        ]
         with self._database.transaction(tenant) as conn:
-            return conn.execute(named("mark_used"), parameters).first() is not None
+            if conn.execute(named("mark_used"), parameters).first() is None:
+                alone = {**parameters, "keep": True, "candidates": Jsonb(marks)}
+                conn.execute(named("record_query"), alone)
 
 
 def _require_reached(heads: Mapping[int, int], wanted: Mapping[int, int]) -> None:
