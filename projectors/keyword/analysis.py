@@ -139,7 +139,7 @@ def _compound(word: str, parts: list[str]) -> Iterator[str]:
     """Yield the forms under which a word with joiners is found: whole, by fields, by parts."""
     yield _bounded(word)
     if _VERSION.fullmatch(word):
-        yield _bounded(word[1:])  # v2.3.1 is 2.3.1
+        yield from _compound(word[1:], _PARTS.split(word[1:]))  # v2.3.1 is 2.3.1
     if joined := _JOINED.fullmatch(word):
         yield _stem(joined[1] + joined[2])  # e-mail is email, TK-00042 is TK00042
     for field in _FIELDS.split(word):

@@ -12,12 +12,14 @@ _UNSPACED = (
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA000, 0xA4CF), (0xA960, 0xA97F), (0xAC00, 0xD7FF)),
     *((0xF900, 0xFAFF), (0x16FE0, 0x18DFF), (0x1AFF0, 0x1B2FF), (0x20000, 0x3FFFF)),
 )
-# Marks that a reader may leave out: accents on Latin and Greek letters, Hebrew and Arabic points.
-# The marks of other scripts are part of the letter (й, が, every Indic vowel).
-_OPTIONAL = re.compile(
-    "(?<=[a-z\u03b1-\u03c9])[\u0300-\u036f]+|[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7]+"
-    "|[\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4]+"
+# Marks that a writer may leave out: Hebrew and Arabic points, accents on Latin and Greek letters.
+# The marks of other scripts are part of the letter (й, が, every Indic vowel). Points go first:
+# they may stand between a letter and its accent.
+_POINTS = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4]+"
 )
+_ACCENTS = re.compile("(?<=[a-z\u03b1-\u03c9])[\u0300-\u036f]+")
 _ALIKE: dict[str, str | None] = {
     **dict.fromkeys("\u2018\u2019\u02bc\u201b", "'"),
     **dict.fromkeys("\u2010\u2011\u2212", "-"),
@@ -82,7 +84,8 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return unicodedata.normalize("NFKC", _OPTIONAL.sub("", text.translate(_alike)))
+    text = _ACCENTS.sub("", _POINTS.sub("", text.translate(_alike)))
+    return unicodedata.normalize("NFKC", text)
 
 
 def classes(folded: str) -> str:
