@@ -93,7 +93,7 @@ class CanonicalReader:
         Guarantee: ids never change, so a record that lives throughout comes exactly once.
         Cost:      one statement along the scope's index.
         """
-        query = select(memory).where(*_conditions(visible)).order_by(memory.c.id.desc())
+        query = select(memory).where(*conditions(visible)).order_by(memory.c.id.desc())
         if after is not None:
             query = query.where(memory.c.id < after)
         with self._database.transaction(visible.scope.tenant) as conn:
@@ -103,7 +103,7 @@ class CanonicalReader:
 
     def count(self, visible: Visible) -> int:
         """Count what may be shown."""
-        query = select(func.count()).select_from(memory).where(*_conditions(visible))
+        query = select(func.count()).select_from(memory).where(*conditions(visible))
         with self._database.transaction(visible.scope.tenant) as conn:
             return int(conn.execute(query).scalar_one())
 
@@ -219,17 +219,18 @@ def _served(found: Sequence[Any]) -> ServedProjection:
     )
 
 
-def _conditions(visible: Visible) -> list[ColumnElement[bool]]:
+def conditions(visible: Visible) -> list[ColumnElement[bool]]:
+    """Return what `visible` asks of rows of `memory`; the same as `drop_reason`."""
     columns, scope = memory.c, visible.scope
-    conditions = [columns.tenant == scope.tenant]
-    conditions += [columns[name] == value for name, value in scope.named().items()]
-    conditions.append(columns.status.in_([status.value for status in visible.statuses()]))
+    found = [columns.tenant == scope.tenant]
+    found += [columns[name] == value for name, value in scope.named().items()]
+    found.append(columns.status.in_([status.value for status in visible.statuses()]))
     at = literal(visible.as_of)
-    conditions.append(or_(columns.valid_from.is_(None), columns.valid_from <= at))
-    conditions.append(or_(columns.valid_to.is_(None), columns.valid_to > at))
+    found.append(or_(columns.valid_from.is_(None), columns.valid_from <= at))
+    found.append(or_(columns.valid_to.is_(None), columns.valid_to > at))
     if not visible.show_expired:
         now = literal(visible.now)
-        conditions.append(or_(columns.expires_at.is_(None), columns.expires_at > now))
+        found.append(or_(columns.expires_at.is_(None), columns.expires_at > now))
     if visible.where is not None:
-        conditions.append(and_(filter_sql.clause(visible.where, columns.metadata)))
-    return conditions
+        found.append(and_(filter_sql.clause(visible.where, columns.metadata)))
+    return found
