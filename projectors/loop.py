@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from canonical.domain.log import CAUTIOUS_AFTER, PARK_AFTER
 from canonical.errors import HaltError, ModelRefusedError, PositionGapError
 from projectors.protocol import Applied, Event, Feed, Lease, Page, Projector, Reading, Step
 
-CAUTIOUS_AFTER = 3  # claims without progress: whoever held the shard died, so one event at a time
-PARK_AFTER = 6  # claims without progress: the first event kills its workers, so it is parked
 RETRIES = 50  # parked memories tried again in one go
 
 At = Callable[[Step], None]

@@ -60,6 +60,7 @@ class Runner:
         self._leases: dict[int, Lease] = {}
         self._failures = 0
         self._stop, self._wake = threading.Event(), threading.Event()
+        self._passed = threading.Condition()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -72,6 +73,15 @@ class Runner:
     def wake(self) -> None:
         """Say that there may be work; never blocks and never fails."""
         self._wake.set()
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float) -> None:
+        """Return once `done`, asked after every pass, says so.
+
+        Raises: TimeoutError.
+        """
+        with self._passed:
+            if not self._passed.wait_for(done, timeout_s):
+                raise TimeoutError(f"{self.name}: not done within {timeout_s} s")
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Finish the page at hand, give the leases back and end; safe twice."""
@@ -140,6 +150,8 @@ class Runner:
             except Exception as exc:  # noqa: BLE001
                 pause_s = self._after(exc)
             self.counts.beat_at = time.monotonic()
+            with self._passed:
+                self._passed.notify_all()
             if pause_s:
                 self._pause(pause_s)
         self._give_back()

@@ -7,6 +7,12 @@ from uuid import UUID
 
 from canonical.domain.records import Op, Record
 
+CAUTIOUS_AFTER = 3  # claims of a shard without progress: whoever held it died
+
+# A record that ends its worker leaves nothing but such claims. From here on its shard is handled
+# alone and one event at a time, so that only the culprit is parked.
+PARK_AFTER = 6
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from canonical.domain.log import Due, Event, Lease, Mark, Page, Reading
+from canonical.domain.log import CAUTIOUS_AFTER, Due, Event, Lease, Mark, Page, Reading
 from canonical.domain.records import Op, Record
 from canonical.errors import (
     GnomonError,
@@ -57,7 +57,7 @@ class LogFeed:
     def waiting(self) -> list[int]:
         """List the shards with work whose lease is free or ours; none while paused."""
         with self._database.transaction() as conn:
-            parameters = self._own(owner=self._settings.owner)
+            parameters = self._own(owner=self._settings.owner, cautious_after=CAUTIOUS_AFTER)
             return list(conn.execute(named("waiting_shards"), parameters).scalars())
 
     def claim(self, shards: Sequence[int]) -> list[Lease]:

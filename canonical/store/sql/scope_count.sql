@@ -6,4 +6,4 @@ SELECT count(*) FROM (
        AND (CAST(:user_id AS text) IS NULL OR user_id = :user_id)
        AND (CAST(:agent_id AS text) IS NULL OR agent_id = :agent_id)
        AND (CAST(:run_id AS text) IS NULL OR run_id = :run_id)
-     LIMIT :bound) AS some
+     LIMIT :bound) AS found
