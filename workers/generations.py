@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from canonical.domain.log import Mark
-from canonical.errors import EngineMismatchError, EngineUnavailableError
+from canonical.errors import EngineMismatchError
 from canonical.store import projections
 from canonical.store.database import Database
 from canonical.store.projections import Generation
@@ -16,7 +16,6 @@ from canonical.store.projections import Generation
 class Engine(Protocol):
     """An open engine that lives in one folder."""
 
-    @property
     def marks(self) -> Mapping[int, Mark]:
         """Return how far it has come in each shard."""
         ...
@@ -56,7 +55,7 @@ def open_generation(
                new generation begins at the start of the log, is `building` until it has caught up,
                and reads canonical state, so nothing but the engine was lost.
     Raises:    EngineMismatchError, when the engine is of another schema or model and `rebuild` is
-               not set: it is left as it is.
+               not set; EngineUnavailableError (a full disk, say): it is left as it is.
     """
     with projector.transaction() as conn:
         found = projections.find_generation(conn, blueprint.name)
@@ -65,7 +64,7 @@ def open_generation(
         _require_schema(blueprint, found)
         try:
             return Opened(found, _open(blueprint, folder / str(found.number), due))
-        except (EngineMismatchError, EngineUnavailableError, OSError) as exc:
+        except EngineMismatchError as exc:
             lost = str(exc)
     else:
         lost = "a rebuild was asked for"
@@ -74,9 +73,9 @@ def open_generation(
 
 def _open(blueprint: Blueprint[E], folder: Path, due: Mapping[int, int]) -> E:
     if not folder.is_dir():
-        raise EngineUnavailableError(f"{folder} is gone")
+        raise EngineMismatchError(f"{folder} is gone")
     engine = blueprint.open(folder)
-    held = {shard: mark.pos for shard, mark in engine.marks.items()}
+    held = {shard: mark.pos for shard, mark in engine.marks().items()}
     behind = [shard for shard, pos in due.items() if held.get(shard, 0) < pos]
     if behind:
         engine.close()
@@ -114,6 +113,20 @@ def _begin(
         place.parent.mkdir(parents=True, exist_ok=True)
         engine = blueprint.create(place)
     return Opened(generation, engine)
+
+
+def table_generation(
+    projector: Database, name: str, schema_hash: str, *, rebuild: bool = False
+) -> Generation:
+    """Return the generation of a projection that lives in Postgres, begun if there is none."""
+    with projector.transaction() as conn:
+        found = projections.find_generation(conn, name)
+        if found is not None and found.schema_hash == schema_hash and not rebuild:
+            return found
+        if found is not None:
+            projections.set_state(conn, name, found.number, "old", "a rebuild was asked for")
+        empty = projections.log_is_empty(conn)
+        return projections.begin_generation(conn, name, schema_hash, live=empty)
 
 
 def rewound(projector: Database, marks: Iterable[Mark]) -> bool:

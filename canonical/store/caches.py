@@ -6,6 +6,7 @@ under the record's lock, so that an erase either sees the entry or stops it.
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 from uuid import UUID
 
 import numpy as np
@@ -23,6 +24,41 @@ FoundNames = tuple[tuple[str, str], ...]  # (name, label), in order of appearanc
 def text_key(record: Record) -> TextKey:
     """Return the key of a record's text."""
     return record.scope.tenant, hashlib.sha256(record.text.encode()).digest()
+
+
+class CacheRow(Protocol):
+    """A vector to be kept on behalf of a memory."""
+
+    @property
+    def memory_id(self) -> UUID:
+        """Return the memory, which must still hold the text."""
+        ...
+
+    @property
+    def tenant(self) -> str:
+        """Return its tenant."""
+        ...
+
+    @property
+    def text_hash(self) -> bytes:
+        """Return the SHA-256 of its exact text."""
+        ...
+
+    @property
+    def vector(self) -> NDArray[np.float32]:
+        """Return the text's vector."""
+        ...
+
+
+class NoEmbeddingCache:
+    """For a model that runs in this process faster than a row is read."""
+
+    def get(self, _keys: Sequence[TextKey]) -> dict[TextKey, NDArray[np.float32]]:
+        """Know nothing."""
+        return {}
+
+    def put(self, _rows: Sequence[CacheRow]) -> None:
+        """Keep nothing."""
 
 
 class EmbeddingCache:
@@ -46,14 +82,14 @@ class EmbeddingCache:
             for row in found
         }
 
-    def put(self, rows: Sequence[tuple[UUID, str, bytes, NDArray[np.float32]]]) -> None:
-        """Keep vectors of (memory id, tenant, text hash); those of records without text are not."""
+    def put(self, rows: Sequence[CacheRow]) -> None:
+        """Keep vectors; not on behalf of memories that were deleted or erased meanwhile."""
         parameters = {
             "model": self._model,
-            "ids": [row[0] for row in rows],
-            "tenants": [row[1] for row in rows],
-            "hashes": [row[2] for row in rows],
-            "vectors": [row[3].astype("<f4").tobytes() for row in rows],
+            "ids": [row.memory_id for row in rows],
+            "tenants": [row.tenant for row in rows],
+            "hashes": [row.text_hash for row in rows],
+            "vectors": [row.vector.astype("<f4").tobytes() for row in rows],
         }
         with self._database.transaction() as conn:
             conn.execute(named("cache_embeddings"), parameters)
