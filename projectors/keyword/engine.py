@@ -85,8 +85,8 @@ class KeywordEngine:
             index = tantivy.Index(build_schema(), str(directory))
             index.config_reader("manual")
             engine = cls(directory, index, writer_bytes)
-            with engine._all_or_nothing() as writer:
-                writer.add_document(about({}))
+            with engine._all_or_nothing():
+                engine._open_writer().add_document(about({}))
         return engine
 
     @classmethod
@@ -160,16 +160,16 @@ class KeywordEngine:
         Raises:    EngineUnavailableError, EngineMismatchError: nothing was changed.
         """
         with self._writing, in_our_terms(self._directory, "write"):
-            self._own_writer()  # after a failure this reads the last commit anew
+            self._open_writer()  # after a failure this reads the last commit anew
             held = self._guards(list(wanted))
             fresh = [mid for mid, guard in wanted.items() if guard > held.get(mid, -1)]
             ahead = self._ahead(marks)
             refused: dict[UUID, PoisonError] = {}
             if fresh or ahead != self._marks:
-                with self._all_or_nothing() as writer:
-                    refused = _add(writer, fresh, write_for, held.keys())
-                    writer.delete_documents_by_term(schema.MEMORY_ID, ABOUT_ID)
-                    writer.add_document(about(ahead))
+                with self._all_or_nothing():
+                    refused = self._add(fresh, write_for, held.keys())
+                    self._open_writer().delete_documents_by_term(schema.MEMORY_ID, ABOUT_ID)
+                    self._open_writer().add_document(about(ahead))
                 self._marks = ahead
             return Written(len(wanted) - len(fresh), refused)
 
@@ -259,21 +259,44 @@ class KeywordEngine:
                 ahead[mark.shard] = mark
         return ahead
 
+    def _add(
+        self,
+        memory_ids: Iterable[UUID],
+        write_for: Callable[[UUID], IndexWrite],
+        held: Container[UUID],
+    ) -> dict[UUID, PoisonError]:
+        """Hand each document over as soon as it is made: tantivy indexes while the next is made."""
+        refused: dict[UUID, PoisonError] = {}
+        for memory_id in memory_ids:
+            try:
+                document = document_of(write_for(memory_id))
+            except PoisonError as exc:
+                refused[memory_id] = exc
+                continue
+            if memory_id in held:
+                self._open_writer().delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
+            self._open_writer().add_document(document)
+        return refused
+
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[tantivy.IndexWriter]:
+    def _all_or_nothing(self) -> Iterator[None]:
         """Commit what is done to the writer; afterwards every search sees it, or nobody does."""
         try:
-            writer = self._own_writer()
-            yield writer
-            writer.commit()
+            yield
+            self._open_writer().commit()
             self._refresh()
         except BaseException:
-            # What the writer had taken in must not slip into the next commit. A fresh one starts
-            # from the last commit; letting go of this one, here too, frees its lock.
-            self._writer = writer = None
+            # What the writer had taken in must not slip into the next commit: a fresh one starts
+            # from the last commit.
+            self._writer = None
             raise
 
-    def _own_writer(self) -> tantivy.IndexWriter:
+    def _open_writer(self) -> tantivy.IndexWriter:
+        """Return the writer, a fresh one after a failure.
+
+        No name but `self._writer` may hold it: an error's traceback keeps the names of its frames
+        alive, and with them the lock that a fresh writer, or the next process, needs.
+        """
         if self._closed:
             raise EngineUnavailableError(f"the index in {self._directory} is closed")
         if self._writer is None:
@@ -307,26 +330,6 @@ class KeywordEngine:
             raise EngineMismatchError(f"the index in {self._directory} was never finished")
         told = dict(_figures(json.loads(probe.explain(searcher, hits[0][1]).to_json())))
         return told["N, total number of docs"], told["avgdl, average length of field"]
-
-
-def _add(
-    writer: tantivy.IndexWriter,
-    memory_ids: Iterable[UUID],
-    write_for: Callable[[UUID], IndexWrite],
-    held: Container[UUID],
-) -> dict[UUID, PoisonError]:
-    """Hand each document over as soon as it is made: tantivy indexes while the next is made."""
-    refused: dict[UUID, PoisonError] = {}
-    for memory_id in memory_ids:
-        try:
-            document = document_of(write_for(memory_id))
-        except PoisonError as exc:
-            refused[memory_id] = exc
-            continue
-        if memory_id in held:
-            writer.delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
-        writer.add_document(document)
-    return refused
 
 
 def _figures(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
