@@ -99,7 +99,7 @@ class KeywordEngine:
                    when another process has it open.
         """
         with in_our_terms(directory, "open"):
-            if not tantivy.Index.exists(str(directory)):
+            if not (directory / "meta.json").is_file():
                 raise EngineMismatchError(f"open: there is no index in {directory}")
             index = tantivy.Index(build_schema(), str(directory))
             index.config_reader("manual")
@@ -193,17 +193,19 @@ class KeywordEngine:
 
         Cost: constant memory; one walk over a column per 10,000 memories.
         """
-        searcher, after = self.snapshot().searcher, -1
+        searcher, after = self.snapshot().searcher, None
         while page := self._scan_page(searcher, after):
             yield from ((UUID(int=high << 64 | low), g, s) for low, high, g, s in page)
             after = page[-1][0]
 
-    def _scan_page(self, searcher: Searcher, after: int) -> list[tuple[int, int, int, Status]]:
+    def _scan_page(
+        self, searcher: Searcher, after: int | None
+    ) -> list[tuple[int, int, int, Status]]:
         """Return the next memories by the low half of their ids, all of one half together."""
         limit = SCAN_PAGE
         with in_our_terms(self._directory, "scan"):
             query = Query.range_query(
-                self.schema, ID_LOW, tantivy.FieldType.Unsigned, after + 1, None
+                self.schema, ID_LOW, tantivy.FieldType.Unsigned, after or 0, None, after is None
             )
             while True:
                 hits = self._ascending(searcher, query, limit)
