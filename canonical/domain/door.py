@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from canonical.domain import places
 from canonical.domain.filters import SYSTEM_FIELDS
 from canonical.domain.scope import Scope
 from canonical.errors import InvalidInputError, TooLargeError
@@ -37,8 +38,20 @@ LIMITS: Final = Limits()
 # No control characters, no wildcards, no lone surrogates. `%` and `_` are plain characters here.
 _ID = re.compile(r"[^\x00-\x1f\x7f-\x9f*?\ud800-\udfff]+")
 _UNSOUND = re.compile(r"[\x00\ud800-\udfff]")
-# Something that is neither white space nor invisible (zero-width, soft hyphen, byte-order mark).
-_VISIBLE = re.compile("[^\\s\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff]")
+# White space and format characters that show nothing: at an id's ends they would make two of one.
+_PADDING = "\\s\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+_PAD = re.compile(f"[{_PADDING}]")
+# Further: control characters, fillers, the blank of Braille, selectors of a variant, tags.
+_BLANK = (
+    f"{_PADDING}\x00-\x1f\x7f-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164"
+    "\ufe00-\ufe0f\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+_VISIBLE = re.compile(f"[^{_BLANK}]")
+# RFC 3339, where seconds may be left out; Python by itself reads more, and differently by version.
+_INSTANT = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
+_INSTANT_RULE = "a date and time with an offset, such as 2026-03-01T00:30:00+08:00"
 _ID_RULE = "characters without control characters, wildcards (* ?) and surrounding white space"
 _UNICODE_RULE = "valid Unicode without NUL"
 
@@ -53,7 +66,12 @@ def identifier(value: object, field: str, limits: Limits = LIMITS) -> str:
         raise InvalidInputError(
             field, f"has {len(value)} characters", f"1 to {limits.id_chars} {_ID_RULE}"
         )
-    if _ID.fullmatch(value) is None or value != value.strip():
+    if (
+        _ID.fullmatch(value) is None
+        or _PAD.match(value[0])
+        or _PAD.match(value[-1])
+        or _VISIBLE.search(value) is None
+    ):
         raise InvalidInputError(
             field, "has a character that an id can't have", f"1 to {limits.id_chars} {_ID_RULE}"
         )
@@ -125,19 +143,19 @@ def metadata(value: object, limits: Limits = LIMITS) -> dict[str, Any]:
     for key in value:
         if key in SYSTEM_FIELDS:
             raise InvalidInputError(f"metadata.{key}", "is a field of the record", "any other key")
-    _check_tree(value, "metadata", limits.metadata_depth)
+    _check_tree(value, "metadata", limits)
     size = len(orjson.dumps(value))
     if size > limits.metadata_bytes:
         raise TooLargeError("metadata", size, limits.metadata_bytes)
     return value
 
 
-def _check_tree(value: object, place: str, depth_left: int) -> None:
+def _check_tree(value: object, place: str, limits: Limits, depth: int = 1) -> None:
     if isinstance(value, str):
         if _UNSOUND.search(value) is not None:
             raise InvalidInputError(place, "has a NUL or a lone surrogate", _UNICODE_RULE)
     elif isinstance(value, dict | list):
-        _check_branch(value, place, depth_left)
+        _check_branch(value, place, limits, depth)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidInputError(place, "is not a finite number", "finite numbers")
     elif isinstance(value, int) and abs(value) > 2**63 - 1:
@@ -146,12 +164,15 @@ def _check_tree(value: object, place: str, depth_left: int) -> None:
         raise InvalidInputError(place, f"is {_kind(value)}", "JSON values")
 
 
-def _check_branch(value: dict[Any, Any] | list[Any], place: str, depth_left: int) -> None:
-    if depth_left == 0:
-        raise InvalidInputError(place, "is nested too deep", "a depth of at most 8")
+def _check_branch(
+    value: dict[Any, Any] | list[Any], place: str, limits: Limits, depth: int
+) -> None:
+    if depth > limits.metadata_depth:
+        allowed = f"a depth of at most {limits.metadata_depth}"
+        raise InvalidInputError(place, "is nested too deep", allowed)
     if isinstance(value, list):
         for n, item in enumerate(value):
-            _check_tree(item, f"{place}[{n}]", depth_left - 1)
+            _check_tree(item, f"{place}[{n}]", limits, depth + 1)
         return
     for key, item in value.items():
         if not isinstance(key, str) or not key:
@@ -160,23 +181,19 @@ def _check_branch(value: dict[Any, Any] | list[Any], place: str, depth_left: int
             raise InvalidInputError(
                 place, "has a key with a NUL or a lone surrogate", _UNICODE_RULE
             )
-        _check_tree(item, f"{place}.{key}", depth_left - 1)
+        _check_tree(item, places.inside(place, key), limits, depth + 1)
 
 
 def instant(value: object, field: str) -> datetime | None:
     """Read a point in time: RFC 3339 with an offset; returned in UTC."""
     if value is None:
         return None
-    allowed = "a date and time with an offset, such as 2026-03-01T00:30:00+08:00"
-    if not isinstance(value, str) or not 16 < len(value) < 40:  # noqa: PLR2004 - a full time stamp
-        raise InvalidInputError(field, "is not a date and time", allowed)
+    if not isinstance(value, str) or _INSTANT.fullmatch(value) is None:
+        raise InvalidInputError(field, "is not a date and time with an offset", _INSTANT_RULE)
     try:
-        moment = datetime.fromisoformat(value)
-        if moment.tzinfo is None:
-            raise InvalidInputError(field, "has no offset", allowed)
-        return moment.astimezone(UTC)
+        return datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidInputError(field, "is not a date and time", allowed) from None
+        raise InvalidInputError(field, "names no time that there is", _INSTANT_RULE) from None
 
 
 def whole_number(value: object, field: str, low: int, high: int) -> int:
@@ -192,9 +209,8 @@ def known_fields(raw: object, allowed: frozenset[str], place: str = "body") -> d
         raise InvalidInputError(place, f"is {_kind(raw)}", "a JSON object")
     if not raw.keys() <= allowed:
         unknown = min(raw.keys() - allowed, key=str)
-        raise InvalidInputError(
-            str(unknown)[:80], "is an unknown field", ", ".join(sorted(allowed))
-        )
+        allowed_names = ", ".join(sorted(allowed))
+        raise InvalidInputError(places.shown(str(unknown)), "is an unknown field", allowed_names)
     return raw
 
 

@@ -16,8 +16,9 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
+from canonical.domain import places
 from canonical.errors import InvalidInputError
 
 MAX_DEPTH = 8
@@ -114,7 +115,7 @@ def _parse(raw: object, place: str, depth: int) -> Filter:
 
 
 def _parse_entry(key: str, value: object, place: str, depth: int) -> Filter:
-    here = f"{place}.{key}"
+    here = places.inside(place, key)
     if key in ("AND", "OR"):
         if not isinstance(value, list) or not value:
             raise InvalidInputError(here, "not a non-empty list", "a list of filters")
@@ -130,7 +131,7 @@ def _parse_entry(key: str, value: object, place: str, depth: int) -> Filter:
     if isinstance(value, dict):
         if not value:
             raise InvalidInputError(here, "no operator", _operators())
-        parts = tuple(_condition(key, op, v, f"{here}.{op}") for op, v in value.items())
+        parts = tuple(_condition(key, op, v, places.inside(here, op)) for op, v in value.items())
         return parts[0] if len(parts) == 1 else AllOf(parts)
     return Condition(key, Operator.EQ, _scalar(value, here))
 
@@ -208,6 +209,8 @@ def conditions(where: Filter) -> Iterator[Condition]:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
                 yield from conditions(part)
+        case _:
+            assert_never(where)
 
 
 def matches(where: Filter, metadata: Mapping[str, Any]) -> bool:
@@ -221,6 +224,8 @@ def matches(where: Filter, metadata: Mapping[str, Any]) -> bool:
             return not matches(part, metadata)
         case Condition(field, op, value):
             return _holds(op, value, metadata, field)
+        case _:
+            assert_never(where)
 
 
 def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) -> bool:
@@ -298,6 +303,8 @@ def value_term(key: str, value: Scalar) -> str:
             return _opaque("f", key, repr(float(value) + 0.0))  # + 0.0: -0.0 equals 0.0
         case str():
             return _opaque("s", key, value)
+        case _:
+            assert_never(value)
 
 
 def _opaque(kind: str, key: str, value: str) -> str:

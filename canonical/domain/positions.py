@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from canonical.errors import InvalidInputError
 
 FORMAT = 1
-_HEAD = struct.Struct(">BQ")  # format, epoch
-_PAIR = struct.Struct(">HQ")  # shard, position
+# Signed, as Postgres holds them: what a token says always fits a column.
+_HEAD = struct.Struct(">Bq")  # format, epoch
+_PAIR = struct.Struct(">hq")  # shard, position
 _CHECK = struct.Struct(">I")
 
 
@@ -56,6 +57,7 @@ def from_token(token: str, field_name: str = "after") -> Position:
     if pairs < 0 or pairs % _PAIR.size or check != _CHECK.pack(zlib.crc32(body)):
         raise problem
     version, epoch = _HEAD.unpack_from(body)
-    if version != FORMAT:
+    shards = dict(_PAIR.iter_unpack(body[_HEAD.size :]))
+    if version != FORMAT or min((epoch, *shards, *shards.values())) < 0:
         raise problem
-    return Position(epoch, dict(_PAIR.iter_unpack(body[_HEAD.size :])))
+    return Position(epoch, shards)
