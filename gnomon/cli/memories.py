@@ -1,0 +1,188 @@
+"""`gnomon add, get, history, update, delete`: one memory at a time, or a scope's deletion."""
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from gnomon.cli import screen
+from gnomon.cli.answers import Memory, Write
+from gnomon.cli.failures import CommandError, Exit
+from gnomon.cli.options import ScopeOptions, TimeOptions
+from gnomon.cli.session import Session, command
+
+app = typer.Typer()
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The memory's id.", show_default=False)]
+Text = Annotated[
+    str, typer.Argument(metavar="TEXT", help="What to remember; - reads it from stdin.")
+]
+Metadata = Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object.")]
+MutationId = Annotated[
+    str | None, typer.Option(help="Makes a repeat of this command harmless; made up if not given.")
+]
+Expected = Annotated[
+    int | None, typer.Option(help="Do it only if this is its present version.", min=1)
+]
+
+
+@dataclass(frozen=True)
+class ChangeOptions:
+    """What an update sets."""
+
+    text: Annotated[
+        str | None, typer.Option("--text", help="The new text; - reads it from stdin.")
+    ] = None
+    metadata: Metadata = None
+    expected_version: Expected = None
+    mutation_id: MutationId = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what is named, as the HTTP API takes it."""
+        return _given(
+            text=None if self.text is None else _read(self.text),
+            metadata=_object(self.metadata),
+            expected_version=self.expected_version,
+            mutation_id=self.mutation_id,
+        )
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """What a deletion may say beside what it deletes."""
+
+    everything: Annotated[
+        bool, typer.Option("--all", help="Delete all memories of the scope.", show_default=False)
+    ] = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.", show_default=False)] = False
+    why: Annotated[str | None, typer.Option(help="A reason, kept in the history.")] = None
+    expected_version: Expected = None
+
+
+@command(app)
+def add(
+    session: Session,
+    scope: ScopeOptions,
+    times: TimeOptions,
+    text: Text,
+    metadata: Metadata = None,
+    mutation_id: MutationId = None,
+) -> None:
+    """Remember a text; at least one of --user, --agent and --run says whose."""
+    memory = {
+        **scope.ids(),
+        **times.fields(),
+        "text": _read(text),
+        **_given(metadata=_object(metadata), mutation_id=mutation_id),
+    }
+    _acknowledge(session, session.client.add(memory))
+
+
+@command(app)
+def get(
+    session: Session,
+    memory_id: Id,
+    *,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Show a deleted one's tombstone.", show_default=False)
+    ] = False,
+) -> None:
+    """Show a memory."""
+    memory = session.client.get(memory_id, include_deleted=deleted)
+    session.screen.show(memory, screen.facts(_facts(memory)))
+
+
+@command(app)
+def history(session: Session, memory_id: Id) -> None:
+    """Show every version of a memory, also of a deleted one."""
+    found = session.client.history(memory_id)
+    columns = ("version", "what", "status", "at", "by", "text")
+    rows = [
+        (v["version"], v["op"], v["status"], v["at"], v.get("by"), v.get("text") or v.get("why"))
+        for v in found["items"]
+    ]
+    session.screen.show(found, screen.table(columns, rows))
+
+
+@command(app)
+def update(session: Session, times: TimeOptions, options: ChangeOptions, memory_id: Id) -> None:
+    """Change a memory; what is not named stays, "" clears a time."""
+    cleared = {name: value or None for name, value in times.fields().items()}
+    write = session.client.update(memory_id, {**cleared, **options.fields()})
+    _acknowledge(session, write)
+
+
+@command(app)
+def delete(
+    session: Session,
+    scope: ScopeOptions,
+    options: DeleteOptions,
+    memory_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The memory's id.", show_default=False)
+    ] = None,
+) -> None:
+    """Delete a memory by its id, or all memories of a scope: `--user anna --all`."""
+    if (memory_id is None) is not options.everything or (memory_id is not None and scope.ids()):
+        raise _usage("Give either an ID, or a scope (--user, --agent, --run) with --all.")
+    if memory_id is None:
+        _delete_scope(session, scope, options)
+        return
+    version = None if options.expected_version is None else str(options.expected_version)
+    parameters = _given(expected_version=version, why=options.why)
+    _acknowledge(session, session.client.delete(memory_id, parameters))
+
+
+def _delete_scope(session: Session, scope: ScopeOptions, options: DeleteOptions) -> None:
+    if not scope.ids():
+        raise _usage("--all needs a scope: at least one of --user, --agent and --run.")
+    if not options.yes:
+        _confirm(session, scope)
+    gone = session.client.delete_scope(scope.ids(), _given(why=options.why))
+    session.screen.show(gone, f"deleted {gone['count']} memories")
+
+
+def _confirm(session: Session, scope: ScopeOptions) -> None:
+    whose = ", ".join(f"{name} {value}" for name, value in scope.ids().items())
+    if session.as_json or not sys.stdin.isatty():
+        raise _usage(f"This deletes every memory of {whose}: say --yes.")
+    if not typer.confirm(f"Delete every memory of {whose}?", err=True):
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _acknowledge(session: Session, write: Write) -> None:
+    repeat = "  (as before: a repeat)" if write["replayed"] else ""
+    session.screen.show(
+        write, f"{write['status']}  {write['id']}  version {write['version']}{repeat}"
+    )
+
+
+def _facts(memory: Memory) -> list[tuple[str, object]]:
+    names = ("id", "version", "status", "text", "user_id", "agent_id", "run_id", "metadata")
+    times = ("valid_from", "valid_to", "expires_at", "created_at", "updated_at", "tombstone")
+    return [(name, memory.get(name) or None) for name in (*names, *times)]
+
+
+def _read(text: str) -> str:
+    if text != "-":
+        return text
+    read = sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
+    return read.removesuffix("\n")
+
+
+def _object(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError as exc:
+        raise _usage(f"--metadata is not JSON ({exc}).") from None
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _usage(problem: str) -> CommandError:
+    return CommandError("usage", problem, "", Exit.USAGE)

@@ -1,0 +1,71 @@
+"""`gnomon status`: how far each projection is behind the log, and what stands still."""
+
+import itertools
+import time
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+
+import typer
+
+from gnomon.cli import progress, screen
+from gnomon.cli.answers import Listed
+from gnomon.cli.session import Session, command
+
+app = typer.Typer()
+
+INTERVAL_S: Final = 1.0
+COLORS: Final = {"live": "green", "building": "yellow", "paused": "yellow"}  # others red
+
+
+@command(app)
+def status(
+    session: Session,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew each second.", show_default=False)
+    ] = False,
+) -> None:
+    """Show each projection's state, lag and parked memories."""
+    if not watch:
+        found = session.client.projections()
+        session.screen.show(found, table(found))
+    elif session.as_json:
+        for found in _each_second(session):
+            session.screen.line_document(found)
+    else:
+        _live(session, _each_second(session))
+
+
+def table(found: Listed) -> Any:
+    """Make the table of all projections."""
+    from rich.text import Text  # noqa: PLC0415 - for people only
+
+    columns = ("projection", "state", "position", "lag", "oldest waits", "parked", "error")
+    rows = [
+        (
+            line.projection,
+            Text(line.state, COLORS.get(line.state, "red")),
+            line.position,
+            line.lag,
+            "" if line.waiting_s is None else f"{line.waiting_s:.1f} s",
+            line.parked,
+            line.error,
+        )
+        for line in progress.lines(found["items"])
+    ]
+    return screen.table(columns, rows)
+
+
+def _each_second(session: Session) -> Iterable[Listed]:
+    for turn in itertools.count():
+        if turn:
+            time.sleep(INTERVAL_S)
+        yield session.client.projections()
+
+
+def _live(session: Session, states: Iterable[Listed]) -> None:
+    from rich.live import Live  # noqa: PLC0415
+
+    with Live(console=session.screen.out, auto_refresh=False) as shown:
+        for found in states:
+            shown.update(table(found), refresh=True)
