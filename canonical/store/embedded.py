@@ -119,6 +119,14 @@ class EmbeddedPostgres:
         place = urlencode(self._place, quote_via=quote)
         return f"postgresql://{login}:{secret}@/{quote(database, safe='')}?{place}"
 
+    def find(self) -> str | None:
+        """Return the URL of Gnomon's database if another process runs the server, else None."""
+        place = pid_file.place(self.data)
+        if place is None or not self._password_file(LOGIN).exists():
+            return None
+        self._place = place
+        return self.url(LOGIN, DATABASE)
+
     @property
     def pid(self) -> int | None:
         """The running server's process, or None when it ended."""

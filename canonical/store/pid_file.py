@@ -16,6 +16,15 @@ def is_ready(data: Path, pid: int) -> bool:
     return len(lines) > STATUS_LINE and lines[0] == str(pid) and lines[STATUS_LINE] == "ready"
 
 
+def place(data: Path) -> dict[str, str] | None:
+    """Return where a running server that accepts connections listens, or None."""
+    lines = _lines(data / NAME)
+    if left_behind(data) is None or len(lines) <= STATUS_LINE or lines[STATUS_LINE] != "ready":
+        return None
+    _, _, _, port, socket_folder, address, *_ = lines
+    return {"host": socket_folder} if socket_folder else {"host": address, "port": port}
+
+
 def left_behind(data: Path) -> int | None:
     """Return the process of a server that an earlier process started on the folder and left."""
     pid = _pid(data / NAME)
