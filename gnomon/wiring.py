@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from projectors.audit.writer import AuditProjector
-
 from canonical.store import epochs, migrate, retention
 from canonical.store.caches import EmbeddingCache, NameCache, NoEmbeddingCache
 from canonical.store.database import Database, Role, refuse_unsafe
@@ -22,6 +20,10 @@ from inference.local import WordLlamaEmbedder
 from inference.openai_compatible import Endpoint, OpenAICompatibleEmbedder
 from inference.protocols import Embedder
 from inference.spacy_recogniser import SpacyRecogniser
+from projectors.audit import schema as audit_schema
+from projectors.audit.signing import Signer
+from projectors.audit.writer import AuditProjector
+from projectors.entity import schema as entity_schema
 from projectors.entity.reader import EntityReader
 from projectors.entity.writer import EntityProjector
 from projectors.keyword import schema as keyword_schema
@@ -43,11 +45,17 @@ from workers.generations import Blueprint, E, Opened
 from workers.maintenance import Maintenance
 from workers.runner import Pace, Runner
 
+AUDIT_KEY = "audit.key"
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2
 # The projections in Postgres have no folder: their schema is the migrations'.
-IN_POSTGRES = {"entity": "entity 1", "audit": "audit 1"}
+# A page is found by search once all of it is applied: what is slow goes in small ones.
+PAGES = {"entity": 256}
+IN_POSTGRES = {
+    "entity": f"entity {entity_schema.VERSION}",
+    "audit": f"audit {audit_schema.VERSION}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +87,21 @@ class Backend:
 
 @contextmanager
 def open_databases(settings: Settings) -> Iterator[Databases]:
-    """Start or reach Postgres and bring its schema to the head.
+    """Start or reach Postgres and bring its schema to the head; for commands without a server.
 
-    Raises: StateInUseError, when another process has the state folder; StoreUnavailableError;
+    Raises: StateInUseError, when a server has the state folder; StoreUnavailableError;
             UnsafeStoreError.
     """
     with ExitStack() as stack:
         if settings.postgres_url is None:
             stack.enter_context(StateLock(settings.folder()))
+        yield stack.enter_context(_databases(settings))
+
+
+@contextmanager
+def _databases(settings: Settings) -> Iterator[Databases]:
+    with ExitStack() as stack:
+        if settings.postgres_url is None:
             server = stack.enter_context(EmbeddedPostgres(settings.folder() / "postgres"))
             url = server.url("gnomon", "gnomon")
         else:
@@ -112,7 +127,8 @@ def open_backend(settings: Settings, *, rebuild: frozenset[str] = frozenset()) -
     Raises:    StateInUseError; StoreUnavailableError; UnsafeStoreError; EngineMismatchError.
     """
     with ExitStack() as stack:
-        databases = stack.enter_context(open_databases(settings))
+        stack.enter_context(StateLock(settings.folder()))
+        databases = stack.enter_context(_databases(settings))
         yield _Assembly(settings, databases, rebuild, stack).backend()
 
 
@@ -152,13 +168,14 @@ class _Assembly:
         )
         searcher = self._searcher(engines, diagnostics)
         vectors = CachedVectors(self._embedder, self._embedding_cache())
+        signer = Signer.at(self._settings.folder() / AUDIT_KEY)
         names = self._recogniser(), NameCache(self._databases.projector)
         runners = self._run(
             {
                 "vector": (vector.generation, VectorProjector(vector.engine, vectors)),
                 "keyword": (keyword.generation, KeywordProjector(keyword.engine)),
                 "entity": (entity, EntityProjector(*names, generation=entity.number)),
-                "audit": (audit, AuditProjector(generation=audit.number)),
+                "audit": (audit, AuditProjector(signer, generation=audit.number)),
             },
             epoch,
         )
@@ -249,7 +266,10 @@ class _Assembly:
         self, name: str, generation: Generation, projector: Projector, feed: FeedSettings
     ) -> Runner:
         database = self._databases.projector
-        pace = Pace(page_events=self._settings.page_events, renew_s=self._settings.lease_s / 3)
+        most = PAGES.get(name, self._settings.page_events)
+        pace = Pace(
+            page_events=min(most, self._settings.page_events), renew_s=self._settings.lease_s / 3
+        )
         caught_up = generations.go_live(database, name, generation)
         return Runner(name, LogFeed(database, feed), projector, pace=pace, caught_up=caught_up)
 
