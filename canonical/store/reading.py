@@ -88,14 +88,14 @@ class CanonicalReader:
     def page(
         self, visible: Visible, *, after: UUID | None, limit: int
     ) -> tuple[list[Record], UUID | None]:
-        """List what may be shown, newest first, and where the next page begins.
+        """List what may be shown, oldest first, and where the next page begins.
 
         Guarantee: ids never change, so a record that lives throughout comes exactly once.
         Cost:      one statement along the scope's index.
         """
-        query = select(memory).where(*conditions(visible)).order_by(memory.c.id.desc())
+        query = select(memory).where(*conditions(visible)).order_by(memory.c.id)
         if after is not None:
-            query = query.where(memory.c.id < after)
+            query = query.where(memory.c.id > after)
         with self._database.transaction(visible.scope.tenant) as conn:
             found = conn.execute(query.limit(limit + 1)).mappings().all()
         records = [rows.to_record(dict(row)) for row in found[:limit]]

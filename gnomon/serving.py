@@ -1,0 +1,68 @@
+"""A whole server: the backend behind its HTTP application."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from canonical.domain.clock import SystemClock
+from canonical.errors import ForbiddenError
+from canonical.store import api_keys
+from gnomon.api.app import create_app
+from gnomon.api.metrics import Metrics
+from gnomon.api.security import is_loopback
+from gnomon.api.services import Ailment, ApiSettings, Services
+from gnomon.settings import Settings
+from gnomon.wiring import Backend, open_backend
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that needs only a socket."""
+
+    app: FastAPI
+    backend: Backend
+
+
+@contextmanager
+def open_embedded(settings: Settings) -> Iterator[Running]:
+    """Open everything behind the HTTP application, and close it at the end.
+
+    Raises: ForbiddenError, when it would listen beyond loopback without any API key; and whatever
+            `open_backend` raises.
+    """
+    metrics = Metrics()
+    with open_backend(settings, metrics=metrics) as backend:
+        _require_key_beyond_loopback(settings, backend)
+        services = _services(settings, backend, metrics)
+        yield Running(create_app(services, version=version("gnomon")), backend)
+
+
+def _services(settings: Settings, backend: Backend, metrics: Metrics) -> Services:
+    owner = backend.databases.owner
+    return Services(
+        database=backend.databases.api,
+        projector=backend.databases.projector,
+        canonical=backend.reader,
+        searcher=backend.searcher,
+        usage=backend.diagnostics,
+        epoch=backend.epoch,
+        clock=SystemClock(),
+        keys_exist=lambda: api_keys.any_exists(owner),
+        hint=backend.hint,
+        health=lambda: [Ailment(part, problem) for part, problem in backend.ailments()],
+        metrics=metrics,
+        limits=settings.limits(),
+        settings=ApiSettings(tenant=settings.tenant),
+    )
+
+
+def _require_key_beyond_loopback(settings: Settings, backend: Backend) -> None:
+    if is_loopback(settings.host) or api_keys.any_exists(backend.databases.owner):
+        return
+    raise ForbiddenError(
+        f"without an API key the server listens on loopback only, not on {settings.host}: "
+        "make a key with `gnomon keys create`, then start again"
+    )
