@@ -1,0 +1,187 @@
+"""Vector indexes to run one contract on, and records to put into them."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+import numpy as np
+
+from canonical.domain.records import Kind, Record, Status
+from canonical.domain.scope import Scope
+from canonical.domain.visibility import Visible
+from canonical.errors import PoisonError
+from inference.fakes import HashEmbedder
+from projectors.protocol import Applied, Hit, Mark, Page, Projector, VectorReader
+from projectors.vector.engine import VectorEngine
+from projectors.vector.mapping import IndexWrite
+from projectors.vector.reader import EdgeVectorReader
+from projectors.vector.schema import Shape
+from projectors.vector.vectors import Vector, Vectors
+from projectors.vector.writer import VectorProjector
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SOON = timedelta(seconds=10)
+DIMENSION = 32
+EMBEDDER = HashEmbedder(DIMENSION)
+SHAPE = Shape(EMBEDDER.model, DIMENSION)
+
+_tenants = itertools.count(1)
+
+
+def new_tenant() -> str:
+    """Return a tenant that no other test has used."""
+    return f"tenant-{next(_tenants)}"
+
+
+def record(text: str, scope: Scope, **changes: Any) -> Record:
+    plain = Record(
+        id=uuid4(),
+        scope=scope,
+        version=1,
+        rev=1,
+        status=Status.ACTIVE,
+        kind=Kind.RAW,
+        text=text,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    return replace(plain, **changes)
+
+
+def page_of(records: Iterable[Record], *, epoch: int = 1, marks: Iterable[Mark] = ()) -> Page:
+    return Page((), {r.id: r for r in records}, tuple(marks), epoch)
+
+
+def vector_of(text: str) -> Vector:
+    (vector,) = HashEmbedder(DIMENSION).embed([text])
+    assert isinstance(vector, np.ndarray)
+    return vector
+
+
+class Embedded:
+    """Vectors by the fake embedder, without a cache; `before` may wait, count or raise."""
+
+    def __init__(self) -> None:
+        self.embedder = HashEmbedder(DIMENSION)
+        self.before: Callable[[Sequence[Record]], None] = lambda _records: None
+
+    def vectors_for(self, records: Sequence[Record]) -> Mapping[UUID, Vector | PoisonError]:
+        self.before(records)
+        found = self.embedder.embed([record.text for record in records])
+        return {record.id: answer for record, answer in zip(records, found, strict=True)}
+
+
+class VectorIndex(Protocol):
+    """One generation of a vector index, as its contract sees it."""
+
+    @property
+    def reader(self) -> VectorReader: ...
+    def projector(self, vectors: Vectors) -> Projector: ...
+    def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> int: ...
+    def marks(self) -> Mapping[int, Mark]: ...
+    def require_reached(self, watermarks: Mapping[int, int]) -> None: ...
+    def guards(self, memory_ids: Sequence[UUID]) -> Mapping[UUID, int]: ...
+    def scan(self) -> Iterable[tuple[UUID, int, Status | None]]: ...
+    def count(self, *, live: bool) -> int: ...
+    def open_again(self, shape: Shape) -> None: ...
+    def reopen(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class EdgeIndex:
+    """A generation on Qdrant Edge."""
+
+    directory: Path
+    flush_points: int = 20_000
+    engine: VectorEngine = field(init=False)
+    reader: EdgeVectorReader = field(init=False)
+
+    def create(self) -> None:
+        self._serve(VectorEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
+
+    def open(self, shape: Shape = SHAPE) -> None:
+        self._serve(VectorEngine.open(self.directory, shape, flush_points=self.flush_points))
+
+    def _serve(self, engine: VectorEngine) -> None:
+        self.engine, self.reader = engine, EdgeVectorReader(engine)
+
+    def projector(self, vectors: Vectors) -> VectorProjector:
+        return VectorProjector(self.engine, vectors)
+
+    def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> int:
+        return self.engine.write(writes, marks)
+
+    def marks(self) -> Mapping[int, Mark]:
+        return self.engine.marks()
+
+    def require_reached(self, watermarks: Mapping[int, int]) -> None:
+        self.engine.require_reached(watermarks)
+
+    def guards(self, memory_ids: Sequence[UUID]) -> Mapping[UUID, int]:
+        return self.engine.guards(memory_ids)
+
+    def scan(self) -> Iterable[tuple[UUID, int, Status | None]]:
+        return self.engine.scan()
+
+    def count(self, *, live: bool) -> int:
+        return self.engine.count(live=live)
+
+    def open_again(self, shape: Shape) -> None:
+        """Open it a second time, as another process or another program would."""
+        VectorEngine.open(self.directory, shape).close()
+
+    def reopen(self) -> None:
+        self.engine.close()
+        self.open()
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+@contextmanager
+def edge_index(directory: Path) -> Iterator[VectorIndex]:
+    index = EdgeIndex(directory / "index")
+    index.create()
+    try:
+        yield index
+    finally:
+        index.close()
+
+
+@dataclass
+class Corner:
+    """An index with a tenant of its own: what one test or one example may fill."""
+
+    index: VectorIndex
+    tenant: str = field(default_factory=new_tenant)
+    vectors: Embedded = field(default_factory=Embedded)
+
+    def __post_init__(self) -> None:
+        self.projector = self.index.projector(self.vectors)
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.tenant, user_id="alice")
+
+    def apply(self, *records: Record, epoch: int = 1, marks: Iterable[Mark] = ()) -> Applied:
+        return self.projector.apply(page_of(records, epoch=epoch, marks=marks))
+
+    def add(self, *texts: str, scope: Scope | None = None, **changes: Any) -> list[Record]:
+        made = [record(text, scope or self.scope, **changes) for text in texts]
+        self.apply(*made)
+        return made
+
+    def find(self, text: str = "tea", *, limit: int = 50, **asked: Any) -> list[Hit]:
+        plain = Visible(scope=self.scope, now=NOW, as_of=NOW)
+        return self.index.reader.nearest(
+            vector_of(text), visible=replace(plain, **asked), limit=limit, timeout=SOON
+        )
+
+    def found(self, text: str = "tea", **asked: Any) -> list[UUID]:
+        return [hit.memory_id for hit in self.find(text, **asked)]
