@@ -1,0 +1,1 @@
+"""Benchmarks: ratios, both sides measured in the same run."""
