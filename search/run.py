@@ -84,8 +84,10 @@ class Run:
         while True:
             fell = self._recheck()
             ranked = self._rank()
-            if not fell or len(ranked.chosen) >= self.query.top_k or not self.legs.can_give_more:
+            if len(ranked.chosen) >= self.query.top_k or not self.legs.can_give_more:
                 return ranked
+            if not fell and len(self.field.live) >= self.query.top_k:
+                return ranked  # enough are live: it is their relevance that falls short
             if self.rounds > self._settings.refill_rounds or time.monotonic() >= ends:
                 self._degraded.append(Degraded(RECHECK, Shortfall.REFILL_BOUNDED))
                 return ranked

@@ -172,6 +172,7 @@ class Index:
     error: BaseException | None = None
     waits_for: Event | None = None
     asked: list[int] = field(default_factory=list)
+    offered: list[Hit] = field(default_factory=list)  # last time, before it was cut
 
     def put(self, *records: Record) -> None:
         ids = {r.id for r in records}
@@ -188,6 +189,7 @@ class Index:
         found.sort(key=lambda hit: -hit.score)
         if self.lie is not None:
             found = self.lie(found, visible)
+        self.offered = found
         return found[:limit]
 
 

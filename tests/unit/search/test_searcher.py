@@ -176,6 +176,27 @@ def test_places_of_the_dead_are_refilled(bench: Bench, dead: int, live: int, ask
     assert not answer.degraded
 
 
+def test_hits_that_an_index_repeats_take_nobody_s_place(bench: Bench) -> None:
+    bench.world.add(*(record(f"tea {n}") for n in range(50)))
+    bench.world.store.projections.pop(Leg.VECTOR)
+    bench.world.keyword.lie = lambda hits, _: [hit for hit in hits for _ in range(10)]
+    assert len(bench.search("tea", top_k=20).hits) == 20
+
+
+def test_the_tail_begins_at_the_lowest_watermark_of_the_legs_that_find_by_content(
+    bench: Bench,
+) -> None:
+    """P7: what one index has and the other has not is found by both scales."""
+    one = bench.world.write(record("likes green tea"))
+    bench.world.store.project(Leg.VECTOR, Leg.ENTITY)
+    bench.world.vector.put(one)
+    (told,) = bench.search("green tea", explain=True).considered
+    assert told.sources == ("vector", "tail")
+    assert set(told.legs) == {Leg.VECTOR, Leg.KEYWORD}
+    assert told.legs[Leg.VECTOR].rank == 1
+    assert told.legs[Leg.KEYWORD].rank is None
+
+
 def test_records_that_died_behind_the_watermark_are_refilled_too(bench: Bench) -> None:
     """Q-03, Q-13: an index holds points that it should not (planted back, or a lost delete)."""
     nearest = [record("argon2 passwords") for _ in range(100)]
