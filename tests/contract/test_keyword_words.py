@@ -58,6 +58,12 @@ def test_each_query_finds_its_record_first_by_words_alone(corner: Corner, text: 
         assert corner.found(query)[:1] == [made[text]], query
 
 
+def test_signs_that_are_not_neighbours_are_no_word(corner: Corner) -> None:
+    """Q-06, Q-19: 习 and 学 of another word, in a shorter text, are not 学习."""
+    (wanted, *_) = corner.add("机器学习算法是这样工作的", "复习数学", "学生在复习", "习惯上学")
+    assert corner.found("学习") == [wanted.id]
+
+
 def test_a_mixed_question_does_not_drown_in_single_signs(corner: Corner) -> None:
     """Q-19."""
     corner.add(*[f"我们的模型第{n}版已经上线，我们继续改进模型" for n in range(200)])
