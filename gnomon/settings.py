@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from canonical.domain.door import Limits
 
 DEFAULT_PORT = 7377
+AUDIT_KEY = "audit.key"  # in the state folder: signs the heads of the audit chain
 
 
 class Settings(BaseSettings):

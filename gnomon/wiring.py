@@ -16,7 +16,7 @@ from canonical.store.feed import FeedSettings, LogFeed
 from canonical.store.projections import Generation
 from canonical.store.reading import CanonicalReader
 from canonical.store.state_lock import StateLock
-from gnomon.settings import Settings
+from gnomon.settings import AUDIT_KEY, Settings
 from inference.local import WordLlamaEmbedder
 from inference.openai_compatible import Endpoint, OpenAICompatibleEmbedder
 from inference.protocols import Embedder
@@ -49,7 +49,6 @@ from workers.runner import Pace, Runner
 
 SILENT_S = 60.0  # of a loop: a page and its pause together take less
 FAILURES = 3  # passes in a row
-AUDIT_KEY = "audit.key"
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2

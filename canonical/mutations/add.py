@@ -1,5 +1,7 @@
 """Add one memory, in one round trip."""
 
+from contextlib import suppress
+
 from canonical.domain import decide, ids
 from canonical.domain.answers import Written
 from canonical.domain.commands import MutationKey, NewMemory
@@ -21,9 +23,9 @@ def add(writer: Writer, new: NewMemory, key: MutationKey | None = None) -> Writt
     Cost:      one round trip; two more for a repeat.
     """
     for _ in range(TWINS):
-        try:
+        with suppress(keys.UsedKeyError):
             return writer.database.run(lambda: _write(writer, new, key))
-        except keys.UsedKeyError:
+        with suppress(keys.UsedKeyError):  # a twin has bound the key: its answer is there now
             earlier = writer.database.run(lambda: _earlier(writer, new, key))
             if earlier is not None:
                 return earlier
@@ -44,7 +46,8 @@ def _write(writer: Writer, new: NewMemory, key: MutationKey | None) -> Written:
 
 def _earlier(writer: Writer, new: NewMemory, key: MutationKey | None) -> Written | None:
     """Return what the key or the source event answered before, and bind a new key to it."""
-    with writer.database.raw() as conn, conn.transaction(), conn.cursor() as cursor:
+    with writer.database.raw() as conn, keys.refusing_used(), conn.transaction():
+        cursor = conn.cursor()
         cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
         if key is not None and (row := keys.find(conn, writer.tenant, key)) is not None:
             return keys.answer_of(row)[0]

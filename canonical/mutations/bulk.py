@@ -23,11 +23,13 @@ class Chunk:
     """The lines of one transaction: what passed the door and what it refused.
 
     `items`: (line, memory), ascending. `size`: lines a chunk is cut to, kept with the mutation.
+    `all_or_none`: one line that can't be written refuses all of them.
     """
 
     items: Sequence[tuple[int, NewMemory]]
     refused: tuple[Refused, ...] = ()
     size: int | None = None
+    all_or_none: bool = False
 
 
 def refusal(line: int, exc: RejectedError) -> Refused:
@@ -42,7 +44,8 @@ def add_chunk(writer: Writer, chunk: Chunk, key: MutationKey | None = None) -> B
                one transaction. A repeat of the key, or a line whose source event came before,
                writes nothing more and answers as before; a source event that came before with
                another body is refused by itself.
-    Raises:    MutationConflictError, when the key came before with another body or chunk size.
+    Raises:    MutationConflictError, when the key came before with another body or chunk size; and
+               of all or none, when a source event came before with another body.
     Cost:      three round trips; one more when a line names a source event.
     """
     prepared = staging.staged(chunk.items)
@@ -61,7 +64,9 @@ def _attempt(writer: Writer, chunk: Chunk, prepared: Staged, key: MutationKey | 
                 return earlier
             staging.copy(conn, prepared.data)
             taken = staging.settle(conn, writer.tenant) if prepared.has_events else []
-            return _finish(conn, Plan(chunk, prepared.ids, taken), writer, key)
+            plan = Plan(chunk, prepared.ids, taken)
+            plan.require_all()
+            return _finish(conn, plan, writer, key)
         finally:
             conn.rollback()  # after a commit there is nothing left to undo
 
@@ -86,6 +91,12 @@ class Plan:
         gone = {one.line for one in taken}
         self.ids = {line: i for line, i in ids.items() if line not in gone}
         self.refused = tuple(sorted((*chunk.refused, *conflicts), key=lambda r: r.line))
+
+    def require_all(self) -> None:
+        """Refuse the whole chunk when it is all or none and a line can't be written."""
+        if self.chunk.all_or_none and self.refused:
+            first = self.refused[0]
+            raise MutationConflictError(f"memory {first.line}: {first.message}")
 
     def answer(self) -> dict[int, UUID]:
         """Return the memory of each line that has one, in the order of the lines."""
@@ -129,6 +140,13 @@ def _conflict(line: int) -> Refused:
     return refusal(line, exc)
 
 
+def _refused_before(line: int, code: str) -> Refused:
+    if code == MutationConflictError.code:
+        return _conflict(line)
+    # The limits have changed since.
+    return Refused(line, code, "refused when this mutation was sent first", RejectedError.hint)
+
+
 def _replayed(row: Mapping[str, Any], chunk: Chunk) -> Batch:
     outcome = row["outcome"]
     if outcome["size"] != chunk.size:
@@ -136,6 +154,8 @@ def _replayed(row: Mapping[str, Any], chunk: Chunk) -> Batch:
             f"the mutation_id was used before with chunks of {outcome['size']} lines"
         )
     written = dict(zip(outcome["lines"], keys.answer_of(row), strict=True))
-    said = {one.line: one for one in chunk.refused}
-    refused = tuple(said.get(line) or _conflict(line) for line, _ in outcome["refused"])
+    said = {(one.line, one.code): one for one in chunk.refused}
+    refused = tuple(
+        said.get((line, code)) or _refused_before(line, code) for line, code in outcome["refused"]
+    )
     return Batch(written, refused, replayed=True)

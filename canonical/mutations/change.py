@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -80,6 +80,8 @@ def supersede(
 
     def work(conn: psycopg.Connection) -> list[Written]:
         old, _ = _locked(conn, writer.tenant, old_id)
+        if (earlier := _superseded_before(conn, writer.tenant, old, new, key)) is not None:
+            return earlier
         record = decide.add(new, ids.new_id(), writer.clock.now())
         older, newer = decide.supersede(old, record, expected_version, writer.caller)
         with conn.cursor() as cursor:
@@ -94,6 +96,25 @@ def supersede(
     return older, newer
 
 
+def _superseded_before(
+    conn: psycopg.Connection, tenant: str, old: Record, new: NewMemory, key: MutationKey | None
+) -> list[Written] | None:
+    """Return what the key or the source event answered before; `old` is locked."""
+    # Looked up again under the record's lock: a twin may have committed while we waited.
+    if key is not None and (row := keys.find(conn, tenant, key)) is not None:
+        return keys.answer_of(row)
+    newer = keys.find_source_event(conn, tenant, new.provenance, rows.fingerprint(new))
+    if newer is None:
+        return None
+    if newer.memory_id != old.superseded_by:
+        raise keys.event_conflict(new.provenance)
+    older = records.supersession(conn, old)
+    if key is not None:
+        answer = [(one.memory_id, one.version) for one in (older, newer)]
+        keys.remember(conn.cursor(), tenant, key, answer)
+    return [older, newer]
+
+
 @dataclass(frozen=True, slots=True)
 class ScopeDeleted:
     """How many records of a scope a delete hid, and the last place in the log of each shard."""
@@ -106,34 +127,60 @@ def delete_scope(writer: Writer, scope: Scope, *, why: str | None = None) -> Sco
     """Hide every record of a scope that was there when the call began.
 
     Guarantee: on return all are deleted, in transactions of 1,000; cut short, some are, and a
-               repeat goes on. Records added meanwhile stay.
-    Cost:      four statements a transaction.
+               repeat goes on. Records added meanwhile stay: the log's heads at the beginning tell
+               them apart, whatever the servers' clocks say.
+    Cost:      six statements a transaction.
     """
-    began = writer.clock.now()
-    count, last = 0, dict[int, Written]()
-    while written := writer.database.run(lambda: _delete_page(writer, scope, why, began)):
+    heads = writer.database.run(lambda: _heads(writer))
+    count, last, after = 0, dict[int, Written](), UUID(int=0)
+    while True:
+        page = ScopePage(scope, why, heads, after)
+        listed, written = writer.database.run(partial(_delete_page, writer, page))
         count += len(written)
         for one in written:
             last[one.shard] = max(one, last.get(one.shard, one), key=lambda w: w.pos)
-    return ScopeDeleted(count, list(last.values()))
+        if len(listed) < SCOPE_PAGE:
+            return ScopeDeleted(count, list(last.values()))
+        after = listed[-1]
 
 
-def _delete_page(writer: Writer, scope: Scope, why: str | None, began: datetime) -> list[Written]:
+@dataclass(frozen=True, slots=True)
+class ScopePage:
+    """The records of a scope that stood at or before `heads` (by shard), above the id `after`."""
+
+    scope: Scope
+    why: str | None
+    heads: Sequence[int]
+    after: UUID
+
+    def parameters(self) -> dict[str, Any]:
+        """Return what lists them."""
+        bounds = {"heads": self.heads, "after": self.after, "limit": SCOPE_PAGE}
+        return {**records.scope_parameters(self.scope), **bounds}
+
+
+def _heads(writer: Writer) -> list[int]:
+    with writer.database.raw() as conn, conn.transaction():
+        return [pos for _, pos in sorted(conn.execute(statements.for_driver("heads")).fetchall())]
+
+
+def _delete_page(writer: Writer, page: ScopePage) -> tuple[list[UUID], list[Written]]:
+    """Delete one page; returns what was listed, and what of it was still there to be deleted."""
     now = writer.clock.now()
     with writer.database.raw() as conn, conn.transaction(), conn.cursor() as cursor:
-        cursor.execute(statements.for_driver("set_tenant"), {"tenant": scope.tenant})
-        bounds = {**records.scope_parameters(scope), "began": began, "limit": SCOPE_PAGE}
-        cursor.execute(statements.for_driver("live_in_scope"), bounds)
-        locked = records.lock(conn, scope.tenant, [row[0] for row in cursor.fetchall()])
+        cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+        cursor.execute(statements.for_driver("plan_for_values"))
+        cursor.execute(statements.for_driver("live_in_scope"), page.parameters())
+        listed = [row[0] for row in cursor.fetchall()]
         outcomes = [
-            decide.delete(record, None, why, writer.caller, now)
-            for record, _ in locked.values()
+            decide.delete(record, None, page.why, writer.caller, now)
+            for record, _ in records.lock(conn, writer.tenant, listed).values()
             if record.status.is_live
         ]
         if not outcomes:
-            return []
+            return listed, []
         records.update(cursor, [outcome.record for outcome in outcomes])
-        return records.announce(cursor, outcomes, [None] * len(outcomes), now)()
+        return listed, records.announce(cursor, outcomes, [None] * len(outcomes), now)()
 
 
 def _change_one(

@@ -1,19 +1,21 @@
 """Connections to Postgres: the role they serve as, and how a transaction begins and ends."""
 
 import random
+import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from typing import Any, TypeVar
 
+import orjson
 import psycopg
 from psycopg import errors as pg
+from psycopg.types.json import set_json_dumps, set_json_loads
 from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from canonical.errors import StoreUnavailableError, UnsafeStoreError
 from canonical.store.urls import driver_url
@@ -46,6 +48,7 @@ ABSENCE = (
     pg.AdminShutdown,
     pg.QueryCanceled,
     pg.IdleInTransactionSessionTimeout,
+    pg.ReadOnlySqlTransaction,  # a standby, or a primary that has just become one
 )
 
 
@@ -72,19 +75,21 @@ class Database:
             max_overflow=0,
             pool_timeout=5,
             pool_reset_on_return="rollback",
-            # A connection that broke is replaced at its next use, not handed to a request.
-            pool_pre_ping=False,
             connect_args={"prepare_threshold": 0},
         )
         event.listen(self.engine, "connect", self._serve_as_role)
+        event.listen(self.engine, "checkout", _replace_if_ended)
 
-    def _serve_as_role(self, raw: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    def _serve_as_role(self, raw: psycopg.Connection, _entry: ConnectionPoolEntry) -> None:
         settings = {"role": self.role.value, **SESSION}
         calls = ", ".join(
             f"set_config('{name}', '{value}', false)" for name, value in settings.items()
         )
+        # jsonb writes 1e308 as 309 digits: read as a float again, since no answer could hold it.
+        set_json_loads(orjson.loads, raw)
+        set_json_dumps(orjson.dumps, raw)
         cursor = raw.cursor()
-        cursor.execute(f"SELECT {calls}")
+        cursor.execute(f"SELECT {calls}".encode())
         cursor.close()
         raw.commit()
 
@@ -112,7 +117,8 @@ class Database:
         """Do `work`, which opens its own transaction, again while contention makes it fail.
 
         Guarantee: at most one run of `work` committed, if it commits as its last step.
-        Raises:    StoreUnavailableError, when it still fails after some 1.3 s.
+        Raises:    StoreUnavailableError, when it still fails after some 1.3 s, not counting what
+                   each attempt waited for a lock.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -126,6 +132,20 @@ class Database:
     def close(self) -> None:
         """Close the pool's connections."""
         self.engine.dispose()
+
+
+def _replace_if_ended(
+    raw: psycopg.Connection, _entry: ConnectionPoolEntry, _lent: PoolProxiedConnection
+) -> None:
+    """Have the pool connect anew when the server has ended a connection while it lay idle.
+
+    Postgres sends nothing to who waits for nothing but its farewell: one look at the socket finds
+    it, where a ping would cost every request a round trip.
+    """
+    looked = select.poll()
+    looked.register(raw.fileno(), select.POLLIN)
+    if looked.poll(0):
+        raise DisconnectionError
 
 
 SET_TENANT = text("SELECT set_config('gnomon.tenant', :tenant, true)")

@@ -167,6 +167,17 @@ def find_generation(conn: Connection, projection: str) -> Generation | None:
     return None if row is None else Generation(row.generation, row.state, row.schema_hash)
 
 
+def live(conn: Connection, projection: str) -> int:
+    """Return the number of a projection's generation that is live or being built.
+
+    Raises: NotFoundError, when nothing was ever projected.
+    """
+    number = conn.execute(named("live_generation"), {"projection": projection}).scalar()
+    if number is None:
+        raise NotFoundError(f"{projection} has no generation yet: start `gnomon up` once")
+    return int(number)
+
+
 def begin_generation(
     conn: Connection, projection: str, schema_hash: str, *, live: bool
 ) -> Generation:

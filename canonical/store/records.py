@@ -141,6 +141,16 @@ def announce(
     return written
 
 
+def supersession(conn: psycopg.Connection, old: Record) -> Written:
+    """Return the version by which a record became superseded, as its command answered it."""
+    row = conn.execute(
+        statements.for_driver("find_supersession"), {"tenant": old.scope.tenant, "id": old.id}
+    ).fetchone()
+    assert row is not None
+    memory_id, version, shard, pos = row
+    return Written(memory_id, version, shard, pos, replayed=True)
+
+
 def scope_parameters(scope: Scope) -> dict[str, str | None]:
     """Return a scope as statements take it; NULL: free."""
     return {

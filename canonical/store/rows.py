@@ -38,10 +38,12 @@ def fingerprint(new: NewMemory) -> bytes | None:
     """Hash what a source event made, so that a repeat of it with another body is seen."""
     if new.provenance.event_id is None:
         return None
+    source = new.provenance  # not its trust: that is capped by the key that is presented
     return body_hash(
         [
-            *(new.scope.named(), new.text, new.metadata, new.actor_id, new.role),
+            *(new.scope.named(), new.text, new.metadata, new.actor_id, new.role, new.kind),
             *(new.attributed_to, new.valid_from, new.valid_to, new.expires_at),
+            *(source.source_message_ids, source.source_role),
         ]
     )
 
@@ -117,7 +119,8 @@ def from_provenance(document: Mapping[str, Any]) -> Provenance:
     """Read provenance from its JSON object."""
     if not document:
         return NO_PROVENANCE
-    fields = dict(document)
+    # What newer code has written beside this is none of ours, and no reason to fail.
+    fields = {n: value for n, value in document.items() if n in Provenance.__dataclass_fields__}
     fields["source_message_ids"] = tuple(fields.get("source_message_ids", ()))
     if "source_trust" in fields:
         fields["source_trust"] = Trust(fields["source_trust"])

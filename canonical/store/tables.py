@@ -18,6 +18,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     String,
     Table,
@@ -67,15 +68,17 @@ shard = Table(
 outbox = Table(
     "outbox",
     metadata,
-    Column("segment", Integer, primary_key=True, autoincrement=False),
-    Column("shard", SmallInteger, primary_key=True, autoincrement=False),
-    Column("pos", BigInteger, primary_key=True, autoincrement=False),
+    Column("segment", Integer, nullable=False),
+    Column("shard", SmallInteger, nullable=False),
+    Column("pos", BigInteger, nullable=False),
     Column("memory_id", Uuid, nullable=False),
     Column("rev", BigInteger, nullable=False),
     Column("version", Integer, nullable=False),
     Column("op", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     _stamp("at"),
+    # A reader knows shard and position; the segment is one in each partition.
+    PrimaryKeyConstraint("shard", "pos", "segment", name="outbox_pkey"),
     Index("outbox_tail", "tenant", "shard", "pos"),
     postgresql_partition_by="LIST (segment)",
 )

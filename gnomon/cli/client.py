@@ -102,6 +102,11 @@ class Client:
         """Read how far each projection has come."""
         return cast("Listed", self._json("GET", "/v1/projections"))
 
+    def steer(self, projection: str, verb: str) -> dict[str, Any]:
+        """Pause or resume a projection."""
+        path = f"/v1/projections/{_segment(projection)}:{verb}"
+        return cast("dict[str, Any]", self._json("POST", path))
+
     def parked(self, projection: str, parameters: Mapping[str, str]) -> Listed:
         """Read a page of the memories that a projection has parked."""
         path = f"/v1/projections/{_segment(projection)}/parked"

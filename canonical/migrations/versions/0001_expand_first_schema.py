@@ -83,6 +83,9 @@ BEGIN
               FROM moved m
         )
         SELECT 1::bigint, m.shard, m.pos FROM moved m;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'no counter of the shard of %', ids[1] USING ERRCODE = 'no_data_found';
+        END IF;
         RETURN;
     END IF;
     -- Ascending, so that two writers never wait for each other in a circle.

@@ -1,9 +1,13 @@
--- List records of a scope that are not deleted and were there at `began`.
--- Parameters: tenant, user_id, agent_id, run_id (NULL: free), began, limit.   Returns: id.
--- Index:      memory_user, memory_agent or memory_run.
-SELECT id FROM memory
- WHERE tenant = :tenant AND status IN ('active', 'superseded') AND created_at <= :began
-   AND (CAST(:user_id AS text) IS NULL OR user_id = :user_id)
-   AND (CAST(:agent_id AS text) IS NULL OR agent_id = :agent_id)
-   AND (CAST(:run_id AS text) IS NULL OR run_id = :run_id)
- ORDER BY id LIMIT :limit
+-- List records of a scope that are not deleted and were there when the log stood at `heads`.
+-- Parameters: tenant, user_id, agent_id, run_id (NULL: free), heads (position by shard, from shard
+--             0), after, limit.   Returns: id, ascending.
+-- Index:      memory_user, memory_agent or memory_run; memory_version_pkey.
+SELECT m.id
+  FROM memory m
+  JOIN memory_version v ON v.tenant = m.tenant AND v.memory_id = m.id AND v.version = 1
+ WHERE m.tenant = :tenant AND m.status IN ('active', 'superseded') AND m.id > :after
+   AND (CAST(:user_id AS text) IS NULL OR m.user_id = :user_id)
+   AND (CAST(:agent_id AS text) IS NULL OR m.agent_id = :agent_id)
+   AND (CAST(:run_id AS text) IS NULL OR m.run_id = :run_id)
+   AND v.pos <= (CAST(:heads AS bigint[]))[v.shard + 1]
+ ORDER BY m.id LIMIT :limit

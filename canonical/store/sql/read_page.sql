@@ -3,7 +3,7 @@
 -- Returns:    shard, head, pos, memory_id, rev, version, op, tenant, at; pos is NULL where the
 --             shard has no event above its watermark.
 -- Isolation:  READ COMMITTED, one statement: head and events are of one snapshot.
--- Index:      the primary key of each segment: (segment, shard, pos).
+-- Index:      outbox_pkey of each segment: (shard, pos, segment).
 SELECT s.shard, s.pos AS head, e.pos, e.memory_id, e.rev, e.version, e.op, e.tenant, e.at
   FROM unnest(CAST(:shards AS smallint[]), CAST(:after AS bigint[])) AS w(shard, pos)
   JOIN shard s ON s.shard = w.shard

@@ -2,7 +2,7 @@
 -- Parameters: projections.
 -- Returns:    projection, generation, shard, pos, head, halted, error_code, error, waiting_s (age of
 --             the oldest event that is not applied, NULL if there is none); one snapshot.
--- Index:      generation_live, watermark_pkey, the primary key of each segment.
+-- Index:      generation_live, watermark_pkey, outbox_pkey.
 SELECT g.projection, g.generation, w.shard, w.pos, s.pos AS head, w.halted, w.error_code, w.error,
        extract(epoch FROM now() - (
            SELECT o.at FROM outbox o

@@ -1,0 +1,37 @@
+"""What follows a commit: the hint to the projectors, and the counts of writes and refusals."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from canonical.domain.answers import Written
+from canonical.errors import GnomonError
+from gnomon.api.services import Services
+
+WRITTEN = "written"
+REPLAYED = "replayed"
+
+
+@contextmanager
+def counted(services: Services, command: str) -> Iterator[None]:
+    """Count a command that is refused or fails by its error's code."""
+    try:
+        yield
+    except GnomonError as exc:
+        services.metrics.wrote(command, exc.code)
+        raise
+
+
+def committed(services: Services, command: str, written: Sequence[Written]) -> None:
+    """Count what was committed, and let the projectors know, unless all of it was a repeat."""
+    replayed = sum(one.replayed for one in written)
+    services.metrics.wrote(command, REPLAYED, replayed)
+    announced(services, command, len(written) - replayed)
+
+
+def announced(services: Services, command: str, count: int) -> None:
+    """Count new writes and let the projectors know."""
+    if not count:
+        return
+    services.metrics.wrote(command, WRITTEN, count)
+    services.metrics.hints.inc()
+    services.hint()

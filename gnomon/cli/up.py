@@ -1,0 +1,181 @@
+"""`gnomon up`: the whole of Gnomon in one process, from its start to a clean end."""
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gnomon.cli import screen
+from gnomon.cli.failures import CommandError, Exit
+from gnomon.cli.session import Output, command, read_settings
+from gnomon.cli.version import program_version
+
+if TYPE_CHECKING:
+    from gnomon.settings import Settings
+
+app = typer.Typer()
+
+BACKLOG: Final = 2048
+KEEP_ALIVE_S: Final = 75  # above what clients keep idle connections for
+GRACE_S: Final = 10  # requests at work when the server is told to stop
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """Where the server keeps its state and where it listens; the settings' value if not named."""
+
+    state: Annotated[
+        Path | None, typer.Option(help="Folder of all data.", show_default="~/.gnomon")
+    ] = None
+    host: Annotated[str | None, typer.Option(help="Address.", show_default="127.0.0.1")] = None
+    port: Annotated[
+        int | None, typer.Option(help="Port; 0 is a free one.", show_default="7377")
+    ] = None
+    no_env: Annotated[
+        bool,
+        typer.Option(
+            "--no-env", help="Read neither GNOMON_… variables nor .env.", show_default=False
+        ),
+    ] = False
+    rebuild: Annotated[
+        list[str] | None,
+        typer.Option(help="Build this projection anew (vector or keyword); may be repeated."),
+    ] = None
+    until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False
+
+    def settings(self) -> "Settings":
+        """Return the settings, with what is named put above them."""
+        named = {
+            "state": self.state,
+            "host": self.host,
+            "port": self.port,
+            "rebuild": None if self.rebuild is None else frozenset(self.rebuild),
+        }
+        given = {name: value for name, value in named.items() if value is not None}
+        return read_settings(environment=not self.no_env, **given)
+
+
+@command(app)
+def up(output: Output, options: UpOptions) -> None:
+    """Run Gnomon in one process: Postgres, indexes, workers, HTTP API.
+
+    Ctrl-C (or SIGTERM) stops it; what was acknowledged survives any end, also kill -9. One process
+    at a time works on a state folder.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    settings, started = options.settings(), time.monotonic()
+    _stop_on_signals()
+    if options.until_stdin_ends:
+        threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
+    try:
+        output.screen.note("starting …")
+        _serve(output, settings, started)
+    except KeyboardInterrupt:
+        output.screen.note("stopped")
+
+
+def _serve(output: Output, settings: "Settings", started: float) -> None:
+    import uvicorn  # noqa: PLC0415 - only this command serves
+
+    from canonical.store.state_lock import StateLock  # noqa: PLC0415
+    from gnomon import serving  # noqa: PLC0415
+
+    with StateLock(settings.folder()):
+        pass  # says who runs, before it can be taken for a port in use
+    with _listening(settings) as listener, serving.open_embedded(settings) as running:
+        config = uvicorn.Config(
+            running.app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        _announce(output, settings, listener, time.monotonic() - started)
+        with _undisturbed_end():
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def _announce(
+    output: Output, settings: "Settings", listener: socket.socket, seconds: float
+) -> None:
+    """Print where it answers and what to do next; a connection made now waits in the backlog."""
+    host, port = listener.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    facts = {
+        "address": address,
+        "docs": f"{address}/docs",
+        "tenant": settings.tenant,
+        "state": str(settings.folder()),
+        "pid": os.getpid(),
+        "version": program_version(),
+        "started_in_s": round(seconds, 2),
+    }
+    if output.as_json:
+        output.screen.line_document(facts)
+        return
+    _welcome(output, facts)
+
+
+def _welcome(output: Output, facts: dict[str, Any]) -> None:
+    where = "" if facts["address"] == "http://127.0.0.1:7377" else f" --url {facts['address']}"
+    out = output.screen.out
+    out.print(f"Gnomon {facts['version']} is up, after {facts['started_in_s']:.1f} s", style="bold")
+    names = ("address", "docs", "tenant", "state")
+    out.print(screen.facts((name, facts[name]) for name in names))
+    out.print("\nTry, in another terminal:", style="dim")
+    out.print(f'  gnomon add "Mara is allergic to walnuts" --user mara{where}', markup=False)
+    out.print(f'  gnomon search "what must Mara not eat?" --user mara{where}\n', markup=False)
+    output.screen.note("Ctrl-C stops it.")
+
+
+@contextmanager
+def _listening(settings: "Settings") -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=BACKLOG
+        )
+    except OSError as exc:
+        raise CommandError(
+            "cannot_listen",
+            f"{settings.host}, port {settings.port}: {exc.strerror}",
+            "Stop what listens there, or choose another --port (0: any free one).",
+            Exit.REFUSED,
+        ) from None
+    with listener:
+        yield listener
+
+
+def _stop_on_signals() -> None:
+    """Let SIGTERM end the process as Ctrl-C does: everything that is open is closed in order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@contextmanager
+def _undisturbed_end() -> Iterator[None]:
+    """Once the server has stopped, let no further signal cut the closing of the engines short."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _stop_when_stdin_ends() -> None:
+    """Stop with whoever started us and holds the other end, however that one ends."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
