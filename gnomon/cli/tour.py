@@ -80,7 +80,7 @@ class Tour:
         hit = self._expect(found, "弹钢琴和品茶", "the Chinese memory with these characters")
         legs = hit["explain"]["legs"]
         self._check("keyword" in legs, "found by the keyword leg", sorted(legs))
-        found = self._search("谁的演唱会", "李雪", explain=False)
+        found = self._search("震撼的演唱会", "李雪", explain=False)
         self._expect(found, "周杰伦的演唱会", "whose concert it was")
 
     def _stay_in_scope(self) -> None:
