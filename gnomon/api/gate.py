@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from typing_extensions import override
 
 from canonical.domain.commands import Caller
 from canonical.errors import GnomonError
@@ -128,8 +127,8 @@ def route_class(gate: Gate, rules: dict[Callable[..., object], Rule]) -> type[AP
     """Return the class of routes that go through `gate`; it passes FastAPI's own injection by."""
 
     class GatedRoute(APIRoute):
-        @override
-        def get_route_handler(self) -> Handler:  # type: ignore[override]
+        # typing has `override` from Python 3.12 on.
+        def get_route_handler(self) -> Handler:  # type: ignore[override,explicit-override]
             return gate.handler(self.path_format, self.endpoint, rules[self.endpoint])
 
     return GatedRoute

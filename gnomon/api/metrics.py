@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from typing_extensions import override
 
 from canonical.errors import StoreUnavailableError
 from canonical.store.projections import GenerationStatus, ProjectionStatus
@@ -110,8 +109,8 @@ class Projections(Collector):
         """Return what will be collected, without reading anything."""
         return ()
 
-    @override
-    def collect(self) -> Iterator[Metric]:
+    # typing has `override` from Python 3.12 on.
+    def collect(self) -> Iterator[Metric]:  # type: ignore[explicit-override]
         """Read the state; when Postgres doesn't answer, say that alone."""
         up = GaugeMetricFamily("gnomon_postgres_up", "Whether Postgres answered this scrape.")
         try:

@@ -7,7 +7,6 @@ from typing import IO, Final
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from typing_extensions import override
 
 PIECE_BYTES: Final = 256 << 10
 
@@ -24,8 +23,13 @@ class SpooledResponse(Response):
         sized = {**headers, "Content-Length": str(self._size)}
         super().__init__(None, status, sized, media_type)
 
-    @override
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # typing has `override` from Python 3.12 on; the arguments are Starlette's.
+    async def __call__(  # type: ignore[explicit-override]
+        self,
+        scope: Scope,  # noqa: ARG002
+        receive: Receive,  # noqa: ARG002
+        send: Send,
+    ) -> None:
         """Send it, a piece at a time."""
         try:
             start = {"status": self.status_code, "headers": self.raw_headers}
