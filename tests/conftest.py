@@ -2,7 +2,7 @@
 
 import signal
 
-pytest_plugins = ["tests.support.postgres"]
+pytest_plugins = ["tests.support.postgres", "tests.support.builders"]
 
 # A run that is told to end stops its Postgres first, as it does at Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -46,7 +46,10 @@ class Server:
     def drop(self, name: str) -> None:
         """Drop a database, and cut the connections that are still open."""
         with psycopg.connect(self.admin, autocommit=True) as conn:
-            conn.execute("SET ROLE gnomon_owner")
+            # A backend lives on for a moment after its client is gone, and is another role's: a
+            # superuser may end it.
+            if conn.info.parameter_status("is_superuser") != "on":
+                conn.execute("SET ROLE gnomon_owner")
             database = sql.Identifier(name)
             conn.execute(sql.SQL("ALTER DATABASE {} IS_TEMPLATE false").format(database))
             conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(database))
