@@ -7,6 +7,7 @@ from typing import Final
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from canonical.errors import GnomonError
 from canonical.store import projections
@@ -69,6 +70,7 @@ def _unrouted(request: Request, exc: Exception) -> Response:
         refusal = NoSuchRouteError(f"there is nothing at {path!r}")
     elif exc.status_code == NOT_ALLOWED:
         refusal = MethodNotAllowedError(f"{request.method[:20]!r} is not possible at {path!r}")
+        return problems.response(refusal, {"Allow": _methods_at(request)})
     else:
         refusal = MalformedBodyError(str(exc.detail), "request")
     return problems.response(refusal, exc.headers)
@@ -77,3 +79,9 @@ def _unrouted(request: Request, exc: Exception) -> Response:
 def _fault(_request: Request, _exc: Exception) -> Response:
     """Answer a fault of our own; whoever runs the server finds it in the log."""
     return problems.response(problems.INTERNAL)
+
+
+def _methods_at(request: Request) -> str:
+    """List the methods of all routes that are at a request's path."""
+    at = [r for r in request.app.routes if r.matches(request.scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in at for method in route.methods}))

@@ -25,7 +25,9 @@ def parse(raw: bytes, field: str = "body") -> Any:
     except UnicodeDecodeError as exc:
         problem = f"is not UTF-8 at byte {exc.start + 1}"
     except json.JSONDecodeError as exc:
-        problem = f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}"
+        problem = (
+            f"is not JSON: {exc.msg.removesuffix(' at')} at line {exc.lineno}, column {exc.colno}"
+        )
     except RecursionError:
         problem = "is nested too deep"
     except UnusableError as exc:

@@ -52,6 +52,8 @@ def standing_still(found: Sequence[ProjectionStatus], stuck_after: timedelta) ->
     built serves nothing yet.
     """
     for projection in found:
+        if not projection.generations:
+            yield Ailment(projection.name, "no generation of it was ever begun")
         for generation in projection.generations:
             part = f"{projection.name} generation {generation.generation}"
             if generation.state == "lost":
