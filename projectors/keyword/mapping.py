@@ -8,6 +8,7 @@ the tenant itself.
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -23,6 +24,9 @@ from projectors.keyword.schema import ALWAYS, NEVER
 
 NUMBER_DIGITS = "abcdefghijklmnop"  # in order and side by side, so that a range is a simple pattern
 NUMBER_LENGTH = 16
+# A number is also indexed by its first digits, so that a range visits few terms where numbers are
+# many: at most 256 at each step of two digits, and 16 for small whole numbers.
+NUMBER_STEPS = (6, 8, 10, 12, NUMBER_LENGTH)
 
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -94,7 +98,9 @@ def _upsert(record: Record, held: int) -> Upsert:
         valid_to=micros(record.valid_to) if record.valid_to else NEVER,
         expires_at=micros(record.expires_at) if record.expires_at else NEVER,
         facets=facets.terms,
-        numbers=tuple(number_prefix(tenant, key) + number(n) for key, n in facets.numbers),
+        numbers=tuple(
+            number_prefix(tenant, key) + step for key, n in facets.numbers for step in steps(n)
+        ),
         body=body(tenant, record.text),
     )
 
@@ -125,6 +131,13 @@ def number(value: float) -> str:
     """
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # + 0.0: -0.0 equals 0.0
     return f"{bits ^ (_ALL if bits & _SIGN else _SIGN):016x}".translate(_TO_DIGITS)
+
+
+def steps(value: float) -> Iterator[str]:
+    """Yield the number's terms, from the coarsest to the whole; each starts with its step."""
+    digits = number(value)
+    for step, length in zip(NUMBER_DIGITS, NUMBER_STEPS, strict=False):
+        yield step + digits[:length]
 
 
 def micros(moment: datetime) -> int:

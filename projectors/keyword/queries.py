@@ -1,7 +1,7 @@
 """A search in tantivy's terms: query objects only, so nothing a user writes is ever parsed."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 import tantivy
@@ -12,7 +12,13 @@ from canonical.domain.filters import AllOf, AnyOf, Condition, Filter, Not, Opera
 from canonical.domain.visibility import Visible
 from projectors.keyword import schema
 from projectors.keyword.documents import STATUS_CODES
-from projectors.keyword.mapping import NUMBER_DIGITS, micros, number, number_prefix
+from projectors.keyword.mapping import (
+    NUMBER_DIGITS,
+    NUMBER_STEPS,
+    micros,
+    number,
+    number_prefix,
+)
 
 _FIRST, _LAST = NUMBER_DIGITS[0], NUMBER_DIGITS[-1]
 
@@ -94,37 +100,48 @@ class Queries:
 
 
 def _pattern(op: Operator, bound: float) -> str:
-    """Return what the digits of a number on the right side of `bound` look like.
+    """Return what the terms of a number on the right side of `bound` look like.
 
     tantivy has no ranges over terms. A pattern is walked over the sorted terms of the index, as a
     range would be: it visits those that match and leaves the others out by their first digits.
     """
     match op:
         case Operator.GT:
-            return _at_least(number(math.nextafter(bound, math.inf)))
+            return _beyond(number(math.nextafter(bound, math.inf)), _higher)
         case Operator.GTE:
-            return _at_least(number(bound))
+            return _beyond(number(bound), _higher)
         case Operator.LT:
-            return _at_most(number(math.nextafter(bound, -math.inf)))
+            return _beyond(number(math.nextafter(bound, -math.inf)), _lower)
         case _:
-            return _at_most(number(bound))
+            return _beyond(number(bound), _lower)
 
 
-def _at_least(digits: str) -> str:
+def _beyond(digits: str, side: Callable[[str], str]) -> str:
+    """Match the whole number, and all on its side, each by the coarsest step that tells it."""
+    patterns, start = [], 0
+    for step, stop in zip(NUMBER_DIGITS, NUMBER_STEPS, strict=False):
+        pattern = _step(digits, start, stop, side)
+        if pattern:
+            patterns.append(step + pattern)
+        start = stop
+    return f"({'|'.join(patterns)})"
+
+
+def _step(digits: str, start: int, stop: int, side: Callable[[str], str]) -> str:
+    """Match what first differs between `start` and `stop`, by its digits up to `stop`."""
     pattern = ""
-    for digit in reversed(digits):
-        higher = f"|{_one_of(chr(ord(digit) + 1), _LAST)}[{_FIRST}-{_LAST}]*"
-        pattern = f"({digit}{pattern}{higher if digit < _LAST else ''})"
-    return pattern
+    for place in reversed(range(start, stop)):
+        others = side(digits[place])
+        options = [others + f"[{_FIRST}-{_LAST}]" * (stop - place - 1)] if others else []
+        if pattern or stop == place + 1 == len(digits):
+            options.append(digits[place] + pattern)
+        pattern = f"({'|'.join(options)})" if options else ""
+    return digits[:start] + pattern if pattern else ""
 
 
-def _at_most(digits: str) -> str:
-    pattern = ""
-    for digit in reversed(digits):
-        lower = f"|{_one_of(_FIRST, chr(ord(digit) - 1))}[{_FIRST}-{_LAST}]*"
-        pattern = f"({digit}{pattern}{lower if digit > _FIRST else ''})"
-    return pattern
+def _higher(digit: str) -> str:
+    return f"[{chr(ord(digit) + 1)}-{_LAST}]" if digit < _LAST else ""
 
 
-def _one_of(low: str, high: str) -> str:
-    return f"[{low}-{high}]"
+def _lower(digit: str) -> str:
+    return f"[{_FIRST}-{chr(ord(digit) - 1)}]" if digit > _FIRST else ""
