@@ -22,6 +22,7 @@ from canonical.mutations import change
 from canonical.store.caches import NameCache
 from canonical.store.database import Database, Role
 from inference.spacy_recogniser import SpacyRecogniser
+from projectors.entity import writer
 from projectors.entity.reader import EntityReader, Inconsistency, verify
 from projectors.entity.writer import EntityProjector
 from projectors.loop import retry_parked
@@ -369,6 +370,31 @@ def test_two_shards_may_make_one_entity_at_once(entities: Entities) -> None:
     assert entities.degrees() == {"t1/alice/acme": 2}
 
 
+def test_an_entity_that_is_made_and_dropped_between_two_looks_is_made_again(
+    entities: Entities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-15: it was missing at our lock, there at our insert, and gone after it."""
+    one, other = in_shards(entities, "Acme")
+    made = page_of(entities, one)
+    entities.delete(one)
+    entities.end_leases()
+    dropped, ours = page_of(entities, one), page_of(entities, other)
+    execute, waiting = writer._Writing._execute, [made, dropped]
+
+    def interrupted(self: object, name: str, *rows: object) -> int:
+        if name != "insert_entities" or len(waiting) < 2:
+            return execute(self, name, *rows)  # type: ignore[arg-type]
+        entities.write(waiting.pop(0))
+        count = execute(self, name, *rows)  # type: ignore[arg-type]
+        entities.write(waiting.pop(0))
+        return count
+
+    monkeypatch.setattr(writer._Writing, "_execute", interrupted)
+    entities.write(ours)
+    assert waiting == []
+    assert entities.degrees() == {"t1/alice/acme": 1}
+
+
 def test_many_writers_and_workers_lose_no_link(entities: Entities) -> None:
     """O-15: mem0's case, by 8 writers and 4 workers that share the shards."""
     entities.add("Mara Lind lives in Lisbon")
@@ -481,9 +507,9 @@ def test_what_may_not_be_seen_takes_no_place(entities: Entities) -> None:
     kept = entities.add("Acme one", metadata={"project": "atlas"})
     past, ahead = (NOW - timedelta(days=1)).isoformat(), (NOW + timedelta(days=9)).isoformat()
     old = entities.add("Acme two", metadata={"project": "atlas"})
-    writer = entities.writer()
-    newer = new_memory({"text": "no one", "user_id": "alice"}, writer.caller)
-    change.supersede(writer, old, newer)
+    us = entities.writer()
+    newer = new_memory({"text": "no one", "user_id": "alice"}, us.caller)
+    change.supersede(us, old, newer)
     expired = entities.add("Acme three", expires_at=past, metadata={"project": "atlas"})
     entities.add("Acme four", valid_from=ahead, metadata={"project": "atlas"})
     entities.add("Acme five", metadata={"project": "other"})
@@ -513,7 +539,7 @@ def test_a_query_that_takes_too_long_is_given_up(entities: Entities) -> None:
     visible = Visible(scope=ALICE, now=NOW, as_of=NOW)
     with entities.owner.transaction() as conn:
         conn.exec_driver_sql("LOCK TABLE entity_key IN ACCESS EXCLUSIVE MODE")
-        with pytest.raises(StoreUnavailableError):
+        with pytest.raises(StoreUnavailableError, match="statement timeout"):
             reader.linked(["acme"], visible, 10)
     assert len(reader.linked(["acme"], visible, 10)) == 1
 
