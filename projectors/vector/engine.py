@@ -4,7 +4,7 @@ One process may have an index open (Edge's lock on its log, which the system fre
 dies, but which a forked child keeps). Edge holds the interpreter's lock in every call, so calls
 never overlap; what takes long is therefore cut into short calls, between which other threads run.
 Edge's optimiser is never called: it would stop the whole process for half a minute at 50,000
-points. Search is exact without it (docs/adr/0003).
+points, and minutes at 100,000. Search is exact without it (docs/adr/0003).
 """
 
 import json
@@ -250,7 +250,7 @@ class VectorEngine:
 
     def _point(self, write: IndexWrite) -> Point:
         vector = write.vector.tolist() if isinstance(write, Upsert) else self._zeros
-        return Point(write.memory_id, vector, dict(write.payload))
+        return Point(write.memory_id, vector, write.payload)
 
     def _keep(self, marks: Mapping[int, Mark]) -> None:
         """Write marks after what they speak of: Edge's log keeps the order, also after a crash."""

@@ -31,7 +31,7 @@ class Upsert:
 
     memory_id: UUID
     guard: int
-    payload: Mapping[str, Any]
+    payload: dict[str, Any]
     vector: NDArray[np.float32]
 
 
@@ -45,7 +45,7 @@ class Tombstone:
 
     memory_id: UUID
     guard: int
-    payload: Mapping[str, Any]
+    payload: dict[str, Any]
 
 
 IndexWrite = Upsert | Tombstone
@@ -87,12 +87,22 @@ def _payload(record: Record, held: int) -> dict[str, Any]:
         **record.scope.named(),
         schema.STATUS: record.status.value,
         schema.GUARD: held,
-        schema.VALID_FROM: start(record.valid_from),
-        schema.VALID_TO: end(record.valid_to),
-        schema.EXPIRES_AT: end(record.expires_at),
+        **_moments(record),
         schema.TERMS: list(facets.terms),
         schema.NUMBERS: [_number(key, value) for key, value in facets.numbers],
     }
+
+
+def _moments(record: Record) -> dict[str, int]:
+    """Return the bounds that the record has; most have none, and a missing one costs nothing."""
+    found: dict[str, int] = {}
+    if record.valid_from is not None:
+        found[schema.VALID_FROM] = start(record.valid_from)
+    if record.valid_to is not None:
+        found[schema.VALID_TO] = end(record.valid_to)
+    if record.expires_at is not None:
+        found[schema.EXPIRES_AT] = end(record.expires_at)
+    return found
 
 
 def _number(key: str, value: float) -> dict[str, Any]:
@@ -133,14 +143,14 @@ def _checked(vector: NDArray[np.float32] | None, dimension: int) -> NDArray[np.f
 # the re-check of a search drops that).
 
 
-def start(moment: datetime | None) -> int:
-    """Return a `valid_from`; a record without one holds since ever."""
-    return -MAX_EXACT if moment is None else min(_micros(moment), MAX_EXACT - 1)
+def start(moment: datetime) -> int:
+    """Return a `valid_from`."""
+    return min(_micros(moment), MAX_EXACT - 1)
 
 
-def end(moment: datetime | None) -> int:
-    """Return a `valid_to` or an `expires_at`; a record without one holds for ever."""
-    return MAX_EXACT if moment is None else max(_micros(moment), 2 - MAX_EXACT)
+def end(moment: datetime) -> int:
+    """Return a `valid_to` or an `expires_at`."""
+    return max(_micros(moment), 2 - MAX_EXACT)
 
 
 def asked(moment: datetime) -> int:

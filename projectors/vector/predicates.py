@@ -71,11 +71,11 @@ def seen(visible: Visible) -> Predicate:
         Is(schema.TENANT, (visible.scope.tenant,)),
         *scope,
         Is(schema.STATUS, tuple(status.value for status in visible.statuses())),
-        Within(field=schema.VALID_FROM, lte=as_of),
-        Within(field=schema.VALID_TO, gt=as_of),
+        No(Within(field=schema.VALID_FROM, gt=as_of)),  # a missing bound is within no bounds
+        No(Within(field=schema.VALID_TO, lte=as_of)),
     ]
     if not visible.show_expired:
-        parts.append(Within(field=schema.EXPIRES_AT, gt=asked(visible.now)))
+        parts.append(No(Within(field=schema.EXPIRES_AT, lte=asked(visible.now))))
     if visible.where is not None:
         parts.append(matching(visible.where))
     return Every(tuple(parts))

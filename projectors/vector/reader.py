@@ -31,7 +31,7 @@ class EdgeVectorReader:
         """Return the memories nearest to `vector`, best first; score is the cosine.
 
         Guarantee: exact: what `visible` lets through, all of it considered, none of the rest.
-        Cost:      grows with the records in the scope: 1 ms for 1,000, 40 to 90 for 100,000.
+        Cost:      grows with the records in the scope: 1 ms for 100, 4 for 1,000, 100 for 100,000.
         Raises:    EngineMismatchError, when the vector has another dimension than the index's.
                    EngineUnavailableError, when the index is closed.
         """

@@ -13,7 +13,7 @@ STATUS: Final = "status"
 TERMS: Final = "terms"  # opaque: one per metadata key and one per value
 KEYWORDS: Final = (TENANT, USER_ID, AGENT_ID, RUN_ID, STATUS, TERMS)
 
-VALID_FROM: Final = "valid_from"  # microseconds since 1970; so are the next two
+VALID_FROM: Final = "valid_from"  # microseconds since 1970, if the record has one; so the next two
 VALID_TO: Final = "valid_to"
 EXPIRES_AT: Final = "expires_at"
 MOMENTS: Final = (VALID_FROM, VALID_TO, EXPIRES_AT)

@@ -48,8 +48,6 @@ def test_a_live_record_is_a_point_without_text_and_metadata() -> None:
         "status": "active",
         "guard": 2 << 40 | 3,
         "valid_from": 1_000_000,
-        "valid_to": MAX_EXACT,
-        "expires_at": MAX_EXACT,
         "terms": (),
         "numbers": (),
     }
@@ -113,7 +111,6 @@ def test_cut_moments_never_hide_what_uncut_ones_show(held: datetime, now: dateti
     assert goes_on or not now < held
     if EXACT_FROM < held < EXACT_TO and EXACT_FROM < now < EXACT_TO:
         assert (began, goes_on) == (held <= now, now < held)
-    assert mapping.start(None) <= mapping.asked(now) < mapping.end(None)
     for number in (mapping.start(held), mapping.end(held), mapping.asked(now)):
         assert float(number) == number
         assert abs(number) <= MAX_EXACT
