@@ -1,33 +1,32 @@
-"""How the legs' scores become one: each on a scale of its own that is the same for every query.
+"""How the legs' scores become one: each leg's range over the union becomes [0, 1], then a mean.
 
-A share is what a leg gives of the most it could give: BM25 of the query's whole weight, the cosine
-of the room above what unrelated texts reach. So neither other candidates nor dead ones move a
-record's score. Source: docs/adr/0009-score-fusion.md.
+Source: docs/adr/0009-score-fusion.md, with the alternatives and their figures.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from projectors.keyword.relevance import K1, Statistics
+from projectors.keyword.relevance import Statistics
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each share counts. Source: measured, docs/adr/0009-score-fusion.md."""
+    """How much each leg counts. Source: measured, docs/adr/0009-score-fusion.md."""
 
-    keyword: float = 1.0
-    vector: float = 0.10
+    keyword: float = 0.75
+    vector: float = 0.25
     entity: float = 0.05
 
     @property
     def whole(self) -> float:
-        """Return what a record scores that has all of every leg."""
+        """Return what a record scores that is the best of every leg."""
         return self.keyword + self.vector + self.entity
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What each leg gives of the most it could give, in [0, 1]; 0 when it gives nothing."""
+    """Where a record stands in each leg's range, in [0, 1]; 0 where the leg doesn't have it."""
 
     keyword: float = 0.0
     vector: float = 0.0
@@ -43,26 +42,44 @@ def fuse(shares: Shares, weights: Weights) -> float:
     ) / weights.whole
 
 
-def most_bm25(query_terms: Iterable[str], statistics: Statistics) -> float:
-    """Return what BM25 nears for an endless repetition of all that is asked for."""
-    return (K1 + 1) * sum(statistics.idf(term) for term in dict.fromkeys(query_terms))
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A leg's range for one query."""
+
+    low: float
+    high: float
+
+    def share(self, raw: float | None) -> float:
+        """Return where a raw score stands, in [0, 1]; an engine's NaN or infinity is nothing."""
+        if raw is None or not math.isfinite(raw) or self.high <= self.low:
+            return 0.0
+        return min(max((raw - self.low) / (self.high - self.low), 0.0), 1.0)
 
 
-def keyword_share(bm25: float, most: float) -> float:
-    """Return BM25 as a share of the most it could be."""
-    return _share(bm25 / most) if most > 0 else 0.0
+def keyword_scale(raws: Iterable[float], *, cut: bool, most: float) -> Scale:
+    """Return the range of BM25.
+
+    raws: of live candidates that the leg ranked. cut: the leg had more, so what it doesn't name
+    may come close to its last; otherwise it has no word of the query. most: what the query could
+    reach; a best hit far below it is not stretched to 1.
+    """
+    known = _finite(raws)
+    low = min(known, default=0.0) if cut else 0.0
+    return Scale(low, max(max(known, default=0.0), most / 2))
 
 
-def vector_share(cosine: float, unrelated: float) -> float:
-    """Return how far a cosine lies above what unrelated texts reach, as a share of the way to 1."""
-    return _share((cosine - unrelated) / (1.0 - unrelated))
+def vector_scale(raws: Iterable[float], *, cut: bool, unrelated: float) -> Scale:
+    """Return the range of the cosine; as for BM25, with `unrelated` in place of no word at all."""
+    known = _finite(raws)
+    low = min(known, default=unrelated)
+    quarter = unrelated + (1.0 - unrelated) / 4
+    return Scale(low if cut else min(low, unrelated), max(max(known, default=-1.0), quarter))
 
 
-def entity_share(boost: float) -> float:
-    """Return an entity's boost, kept within its bounds."""
-    return _share(boost)
+def _finite(raws: Iterable[float]) -> Sequence[float]:
+    return [raw for raw in raws if math.isfinite(raw)]
 
 
-def _share(value: float) -> float:
-    """Keep a share in [0, 1]; an engine's NaN counts as nothing."""
-    return min(value, 1.0) if value > 0.0 else 0.0
+def weight_of(query_terms: Iterable[str], statistics: Statistics) -> float:
+    """Return what BM25 gives a record of middling length that has each term of the query once."""
+    return sum(statistics.idf(term) for term in dict.fromkeys(query_terms))

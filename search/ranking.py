@@ -16,7 +16,7 @@ from search.answer import (
     LegScore,
 )
 from search.candidates import Candidate
-from search.fusion import Shares, Weights, entity_share, fuse, keyword_share, vector_share
+from search.fusion import Scale, Shares, Weights, fuse, keyword_scale, vector_scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +29,79 @@ class Rescored:
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
-    """What turns raw scores into shares, for one query."""
+class Yardstick:
+    """What scores of one query are measured by.
 
-    most_bm25: float
+    query_weight: see fusion.weight_of. cut: the legs that had more than they were asked for.
+    """
+
+    query_weight: float
     unrelated: float
     weights: Weights
-    factors: Mapping[UUID, EntityFactor] = field(default_factory=dict)
+    cut: frozenset[Leg] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """A live candidate with its raw scores at its present revision, and the score they make."""
+class Raw:
+    """What the legs say of a live candidate's present revision, and of nothing older."""
 
     candidate: Candidate
     record: Record
     bm25: float | None
     cosine: float | None
     factor: EntityFactor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A live candidate with the score that its raw scores make."""
+
+    raw: Raw
     shares: Shares
     score: float
 
+    @property
+    def record(self) -> Record:
+        """Return the record."""
+        return self.raw.record
 
-def score(candidate: Candidate, record: Record, rescored: Rescored, scales: Scales) -> Scored:
-    """Score a candidate by what is true of its present revision, and by nothing older."""
-    bm25 = _raw(candidate, record, Leg.KEYWORD, rescored.keyword)
-    cosine = _raw(candidate, record, Leg.VECTOR, rescored.vector)
-    if candidate.is_current(Leg.ENTITY, record):
-        factor = scales.factors.get(record.id)
-    else:
-        factor = rescored.entity.get(record.id)
-    shares = Shares(
-        keyword_share(bm25, scales.most_bm25) if bm25 is not None else 0.0,
-        vector_share(cosine, scales.unrelated) if cosine is not None else 0.0,
-        entity_share(factor.boost) if factor is not None else 0.0,
+
+def raw(
+    candidate: Candidate,
+    record: Record,
+    rescored: Rescored,
+    factors: Mapping[UUID, EntityFactor],
+) -> Raw:
+    """Collect what is true of a candidate's present revision."""
+    current = factors if candidate.is_current(Leg.ENTITY, record) else rescored.entity
+    return Raw(
+        candidate,
+        record,
+        _raw(candidate, record, Leg.KEYWORD, rescored.keyword),
+        _raw(candidate, record, Leg.VECTOR, rescored.vector),
+        current.get(record.id),
     )
-    return Scored(candidate, record, bm25, cosine, factor, shares, fuse(shares, scales.weights))
+
+
+def score(raws: Sequence[Raw], by: Yardstick) -> list[Scored]:
+    """Score candidates against each other: a score is a place in the range of each leg."""
+    words = keyword_scale(
+        (r.bm25 for r in raws if r.bm25 is not None),
+        cut=Leg.KEYWORD in by.cut,
+        most=by.query_weight,
+    )
+    meaning = vector_scale(
+        (r.cosine for r in raws if r.cosine is not None),
+        cut=Leg.VECTOR in by.cut,
+        unrelated=by.unrelated,
+    )
+    names = Scale(0.0, 1.0)
+    scored = []
+    for one in raws:
+        boost = one.factor.boost if one.factor is not None else None
+        shares = Shares(words.share(one.bm25), meaning.share(one.cosine), names.share(boost))
+        scored.append(Scored(one, shares, fuse(shares, by.weights)))
+    return scored
 
 
 def _raw(
@@ -130,15 +167,14 @@ def explained(
 
 
 def _live(one: Scored, place: int, relevance: float | None, dropped: str | None) -> Considered:
-    candidate, record, factor = one.candidate, one.record, one.factor
+    candidate, record, factor = one.raw.candidate, one.record, one.raw.factor
+    cosine, bm25 = one.raw.cosine, one.raw.bm25
     legs: dict[Leg, LegScore] = {}
-    if one.cosine is not None:
-        legs[Leg.VECTOR] = LegScore(
-            _rank(candidate, record, Leg.VECTOR), one.cosine, one.shares.vector
-        )
-    if one.bm25 is not None:
+    if cosine is not None:
+        legs[Leg.VECTOR] = LegScore(_rank(candidate, record, Leg.VECTOR), cosine, one.shares.vector)
+    if bm25 is not None:
         legs[Leg.KEYWORD] = LegScore(
-            _rank(candidate, record, Leg.KEYWORD), one.bm25, one.shares.keyword
+            _rank(candidate, record, Leg.KEYWORD), bm25, one.shares.keyword
         )
     if factor is not None:
         legs[Leg.ENTITY] = LegScore(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from projectors.keyword.relevance import coverage
-from search.fusion import vector_share
 
 
 def relevance(
@@ -19,5 +18,11 @@ def relevance(
                query, scope and size of store. All informative words of the query in the record
                give 1, whatever the meaning says.
     """
-    meaning = vector_share(cosine, unrelated) if cosine is not None else 0.0
-    return max(meaning, coverage(query_terms, text_terms))
+    return max(meaning(cosine, unrelated), coverage(query_terms, text_terms))
+
+
+def meaning(cosine: float | None, unrelated: float) -> float:
+    """Return how far a cosine lies above what unrelated texts reach, as a share of the way to 1."""
+    if cosine is None or not cosine > unrelated:  # also what an engine says as NaN
+        return 0.0
+    return min((cosine - unrelated) / (1.0 - unrelated), 1.0)

@@ -12,11 +12,11 @@ from projectors.keyword.relevance import Statistics
 from search import health, ranking, rescoring
 from search.answer import RECHECK, TAIL, Considered, Degraded, EntityFactor, Leg, Shortfall
 from search.candidates import Field
-from search.fusion import most_bm25
+from search.fusion import weight_of
 from search.legs import Legs
 from search.ports import Engines, Served, Tail
 from search.query import Query
-from search.ranking import Ranking, Rescored, Scales, Scored
+from search.ranking import Ranking, Rescored, Scored, Yardstick
 from search.relevance import relevance
 from search.settings import SearchSettings
 
@@ -108,32 +108,33 @@ class Run:
 
     def _rank(self) -> Ranking:
         self._rescore()
-        scales = Scales(
-            self._most_bm25(),
-            self._engines.embedder.unrelated,
-            self._settings.weights,
-            self.legs.factors,
-        )
         rescored = Rescored(self._bm25, self._cosines, self._factors)
-        scored = [
-            ranking.score(self.field.candidates[memory_id], record, rescored, scales)
+        raws = [
+            ranking.raw(self.field.candidates[memory_id], record, rescored, self.legs.factors)
             for memory_id, record in self.field.live.items()
         ]
+        scored = ranking.score(raws, self._yardstick())
         return ranking.rank(
             scored, self.relevance_of, top_k=self.query.top_k, threshold=self.query.threshold
         )
 
     def relevance_of(self, one: Scored) -> float:
         """Return a candidate's relevance to the query."""
-        # Reading terms costs more than all else, so a text is read only if a word may meet.
-        text = self._texts.of(one.record.id) if one.bm25 is not None else ()
         return relevance(
-            self.terms, text, cosine=one.cosine, unrelated=self._engines.embedder.unrelated
+            self.terms,
+            self._texts.of(one.record.id),
+            cosine=one.raw.cosine,
+            unrelated=self._engines.embedder.unrelated,
         )
 
-    def _most_bm25(self) -> float:
+    def _yardstick(self) -> Yardstick:
         known = self._statistics or self.legs.statistics
-        return most_bm25(self.terms, known) if known is not None else 0.0
+        return Yardstick(
+            weight_of(self.terms, known) if known is not None else 0.0,
+            self._engines.embedder.unrelated,
+            self._settings.weights,
+            frozenset(leg for leg, asked in self.legs.asked.items() if asked.can_give_more),
+        )
 
     def _rescore(self) -> None:
         """Score what some leg doesn't hold at its present revision; each record once."""

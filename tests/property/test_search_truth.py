@@ -18,10 +18,10 @@ from projectors.keyword import analysis
 from projectors.keyword.relevance import coverage
 from projectors.protocol import Hit
 from search.answer import Answer, Leg, Shortfall
-from search.fusion import vector_share
 from search.health import CONTENT_LEGS
 from search.ports import Engines
 from search.query import Query
+from search.relevance import meaning
 from search.searcher import Searcher
 from search.settings import SearchSettings
 from tests.support.fakes_search import (
@@ -296,9 +296,9 @@ def test_only_what_is_true_of_the_present_text_lifts_a_record(
         if (held.id, held.rev) in planted:
             continue  # an index lies about the very revision: no one can tell
         words = coverage(asked, analysis.terms(held.text))
-        meaning = vector_share(cosine(world.embedder, query.text, held.text), UNRELATED)
+        sense = meaning(cosine(world.embedder, query.text, held.text), UNRELATED)
         assert told.relevance is not None
-        assert told.relevance <= max(words, meaning) + 1e-6
+        assert told.relevance <= max(words, sense) + 1e-6
 
 
 def _offered(index: Index, held: Record, raw: float) -> bool:

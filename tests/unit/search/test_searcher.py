@@ -288,13 +288,30 @@ def test_a_repaired_revision_keeps_its_score(bench: Bench) -> None:
     assert after.relevance == before.relevance
 
 
-def test_another_record_s_hit_moves_no_score(bench: Bench) -> None:
-    """Q-15: scores are shares of what the query could reach, not of what others reached."""
+def test_another_record_s_hit_moves_no_raw_score_and_no_relevance(bench: Bench) -> None:
+    """Q-15: only places in a leg's range move; the best of a leg is the top of its range."""
     bench.world.add(record("likes green tea"), record("dogs"))
-    (before,) = [h for h in bench.search("green tea").hits if "green" in h.record.text]
+    before = bench.search("green tea", explain=True).hits[0]
     bench.world.write(record("green green green tea"))
-    (after,) = [h for h in bench.search("green tea").hits if h.memory_id == before.memory_id]
-    assert (after.score, after.relevance) == (before.score, before.relevance)
+    after = next(
+        h for h in bench.search("green tea", explain=True).hits if h.memory_id == before.memory_id
+    )
+    assert before.explain is not None
+    assert after.explain is not None
+    for leg in (VECTOR, KEYWORD):
+        assert after.explain.legs[leg].raw == before.explain.legs[leg].raw
+    assert after.relevance == before.relevance
+    assert after.explain.legs[KEYWORD].normalised < before.explain.legs[KEYWORD].normalised == 1
+
+
+def test_the_dead_move_no_score(bench: Bench) -> None:
+    """Q-03: ranges are taken over live candidates."""
+    dead = record("green green green tea")
+    bench.world.add(record("likes green tea"), dead)
+    bench.world.store.records[dead.id] = changed(dead, status=Status.DELETED)
+    (hit,) = bench.search("green tea", explain=True).hits
+    assert hit.explain is not None
+    assert hit.explain.legs[KEYWORD].normalised == 1
 
 
 def test_limits_at_the_edges(bench: Bench) -> None:
