@@ -3,7 +3,7 @@
 import itertools
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -98,7 +98,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
         timer.cancel()
 
 
-def at_once(works: list[Callable[[], T]]) -> list[T | Exception]:
+def at_once(works: Sequence[Callable[[], T]]) -> list[T | Exception]:
     """Run all works at the same moment, each in a thread; returns or errors in their order."""
     barrier = threading.Barrier(len(works))
 
@@ -151,7 +151,7 @@ class Store:
     def query(self, statement: str, *parameters: object) -> list[dict[str, Any]]:
         """Read as the owner, past the walls between tenants."""
         with self.as_owner() as conn, conn.cursor(row_factory=dict_row) as cursor:
-            cursor.execute(statement.encode(), parameters or None)
+            cursor.execute(statement.encode(), parameters or None, prepare=False)
             return cursor.fetchall() if cursor.description else []
 
     def one(self, statement: str, *parameters: object) -> Any:
