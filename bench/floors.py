@@ -28,7 +28,7 @@ def dump(url: str) -> dict[str, tuple[str, list[bytes]]]:
             )
             order = {"memory": "id", "memory_version": "memory_id", "outbox": "memory_id"}[table]
             copy_out = f"COPY (SELECT {columns} FROM {table} ORDER BY {order}) TO STDOUT"
-            with conn.cursor().copy(copy_out) as stream:  # type: ignore[arg-type]
+            with conn.cursor().copy(copy_out) as stream:
                 text = b"".join(bytes(block) for block in stream)
             dumped[table] = (columns, text.splitlines(keepends=True))
     return dumped
@@ -57,7 +57,7 @@ def _copy(url: str, part: dict[str, tuple[str, list[bytes]]]) -> None:
         for n in range(len(chunks["memory"])):
             with conn.cursor() as cursor:
                 for table, (columns, _) in part.items():
-                    with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as stream:  # type: ignore[arg-type]
+                    with cursor.copy(f"COPY {table} ({columns}) FROM STDIN") as stream:
                         stream.write(chunks[table][n])
             conn.commit()
 

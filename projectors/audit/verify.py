@@ -1,16 +1,23 @@
-"""Proves a generation's chains: link by link, against the signed heads, against the versions."""
+"""Proves a generation's chains: link by link, against signed heads, versions and texts."""
 
-from collections.abc import Iterator
+import heapq
+import hmac
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import Connection, Row, text
 
+from canonical.store.rows import text_mac
 from projectors.audit.mapping import Entry, head_bytes, next_hash
 from projectors.audit.schema import BEGINNING, named
 from projectors.audit.signing import Signer
 
 PROBLEMS_SHOWN = 20
 FETCH = 5_000
+FIELDS = len(Entry._fields)
+
+Place = tuple[int, int]  # shard, position
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +29,24 @@ class Problem:
     problem: str
 
 
+class Head(NamedTuple):
+    """The hash that a chain had at a place, as it was signed or exported."""
+
+    shard: int
+    pos: int
+    hash: str  # hexadecimal
+    generation: int | None = None  # None: exported
+
+
 @dataclass(slots=True)
 class Report:
-    """What a verification saw. `problems`: the first of each kind and shard, 20 at the most."""
+    """What a verification saw. `problems`: 20 at the most, in the order in which they were met."""
 
     generation: int
     entries: int = 0
     heads: int = 0  # signatures that were checked
     unchecked_heads: int = 0  # signed with a key that is not here
+    texts: int = 0  # that are the ones which were written
     newest: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → position, hash
     problems: list[Problem] = field(default_factory=list)
 
@@ -39,62 +56,99 @@ class Report:
         return not self.problems
 
 
-def verify(conn: Connection, generation: int, signer: Signer | None) -> Report:
-    """Walk every chain of a generation and compare it with heads and versions.
+def verify(
+    conn: Connection, generation: int, signer: Signer | None, *, exported: Iterable[Head] = ()
+) -> Report:
+    """Walk every chain of a generation and compare it with heads, versions and texts.
 
-    Guarantee: names a changed, removed, swapped or added entry; without the key, one who can write
-               to the database can't cut a chain behind a signed head or make it anew.
-    Cost:      reads the audit and the versions once, in constant memory. `conn` serves as owner.
+    Guarantee: names a changed, removed, swapped or added entry, and a version's text that is not
+               the one which was written. Without the key, one who can write to the database can't
+               cut a chain behind a signed head or make it anew. What the whole database's owner
+               can do is seen by heads that were `exported` before.
+    Cost:      reads audit, versions and texts once, in constant memory. `conn` serves as owner; it
+               may run beside the writers.
     """
+    conn.execute(text("SET LOCAL statement_timeout = 0"))
     report = Report(generation)
-    wanted = _signed(conn, report, signer)
-    for entry, row in _entries(conn, generation):
-        _check_link(report, entry, row)
-        expected = wanted.pop((entry.shard, entry.pos), None)
-        if expected is not None and expected != bytes(row["hash"]):
-            _note(report, entry.shard, entry.pos, "the hash is not the one that was signed")
-    for shard, pos in wanted:
-        _note(report, shard, pos, "a signed entry is gone")
+    _walk(report, _signed(conn, report, signer), _stream(conn, "chain", generation), exported)
     parameters = {"generation": generation, "limit": PROBLEMS_SHOWN}
     for row in conn.execute(named("unlike_versions"), parameters):
-        _note(report, row.shard, row.pos, row.problem)
+        _note(report, (row.shard, row.pos), row.problem)
+    _check_texts(conn, report)
     return report
 
 
-def _check_link(report: Report, entry: Entry, row: RowMapping) -> None:
+def _walk(
+    report: Report, signed: Iterator[Head], entries: Iterator[Row[Any]], exported: Iterable[Head]
+) -> None:
+    heads = heapq.merge(signed, sorted(exported, key=_place), key=_place)
+    # Heads are read first, so that each of them has its entry in the later snapshot.
+    head = next(heads, None)
+    for row in entries:
+        entry, previous, digest = Entry(*row[:FIELDS]), bytes(row[-2]), bytes(row[-1])
+        _check_link(report, entry, previous, digest)
+        while head is not None and _place(head) <= (entry.shard, entry.pos):
+            _check_head(report, head, entry, digest)
+            head = next(heads, None)
+    while head is not None:
+        _check_head(report, head, None, b"")
+        head = next(heads, None)
+
+
+def _check_link(report: Report, entry: Entry, previous: bytes, digest: bytes) -> None:
     held = report.newest.get(entry.shard)
-    before = BEGINNING if held is None else bytes.fromhex(held[1])
-    if bytes(row["previous"]) != before:
-        _note(report, entry.shard, entry.pos, "the entry doesn't follow the one before it")
-    if bytes(row["hash"]) != next_hash(bytes(row["previous"]), entry):
-        _note(report, entry.shard, entry.pos, "the entry is not what was hashed")
+    place = entry.shard, entry.pos
+    if previous != (BEGINNING if held is None else bytes.fromhex(held[1])):
+        _note(report, place, "the entry doesn't follow the one before it")
+    if digest != next_hash(previous, entry):
+        _note(report, place, "the entry is not what was hashed")
     report.entries += 1
-    report.newest[entry.shard] = (entry.pos, bytes(row["hash"]).hex())
+    report.newest[entry.shard] = (entry.pos, digest.hex())
 
 
-def _signed(
-    conn: Connection, report: Report, signer: Signer | None
-) -> dict[tuple[int, int], bytes]:
-    wanted = {}
-    for row in conn.execute(named("signed_heads"), {"generation": report.generation}):
-        message = head_bytes(report.generation, row.shard, row.pos, bytes(row.hash))
+def _check_head(report: Report, head: Head, entry: Entry | None, digest: bytes) -> None:
+    """Compare a head with the entry at its place, or the first one behind it."""
+    kind = "exported" if head.generation is None else "signed"
+    if entry is not None and (entry.shard, entry.pos) == _place(head):
+        if digest.hex() != head.hash:
+            _note(report, _place(head), f"the hash is not the one that was {kind}")
+        return
+    passed = entry is not None and entry.shard == head.shard
+    if passed or head.generation in (None, report.generation):
+        _note(report, _place(head), f"an entry that was {kind} is gone")
+    # Else a head of an older generation lies beyond what this one has come to.
+
+
+def _place(head: Head) -> Place:
+    return head.shard, head.pos
+
+
+def _signed(conn: Connection, report: Report, signer: Signer | None) -> Iterator[Head]:
+    for row in _stream(conn, "signed_heads", report.generation):
+        message = head_bytes(row.generation, row.shard, row.pos, bytes(row.hash))
         if signer is None or row.key_id != signer.key_id:
             report.unchecked_heads += 1
         elif not signer.verifies(message, bytes(row.signature)):
-            _note(report, row.shard, row.pos, "a head's signature is wrong")
+            _note(report, (row.shard, row.pos), "a head's signature is wrong")
         else:
             report.heads += 1
-        wanted[row.shard, row.pos] = bytes(row.hash)
-    return wanted
+        yield Head(row.shard, row.pos, bytes(row.hash).hex(), row.generation)
 
 
-def _entries(conn: Connection, generation: int) -> Iterator[tuple[Entry, RowMapping]]:
+def _check_texts(conn: Connection, report: Report) -> None:
+    for shard, pos, said, mac, salt in _stream(conn, "texts", report.generation):
+        if hmac.compare_digest(text_mac(said, salt.bytes), bytes(mac)):
+            report.texts += 1
+        else:
+            _note(report, (shard, pos), "a version's text is not the one that was written")
+
+
+def _stream(conn: Connection, name: str, generation: int) -> Iterator[Row[Any]]:
+    """Read a statement's rows in portions, each of which has the time that it needs."""
     streamed = conn.execution_options(yield_per=FETCH)
-    for row in streamed.execute(named("chain"), {"generation": generation}).mappings():
-        fields = {name: row[name] for name in Entry.__dataclass_fields__}
-        yield Entry(**{**fields, "text_mac": bytes(row["text_mac"])}), row
+    yield from streamed.execute(named(name), {"generation": generation})
 
 
-def _note(report: Report, shard: int, pos: int, problem: str) -> None:
+def _note(report: Report, place: Place, problem: str) -> None:
     if len(report.problems) < PROBLEMS_SHOWN:
-        report.problems.append(Problem(shard, pos, problem))
+        report.problems.append(Problem(*place, problem))

@@ -1,9 +1,11 @@
 -- Read the versions that a page's events announced, in the order of the log.
--- Parameters: tenants, ids, versions, shards, positions.
--- Returns:    an entry's fields; no row where the version isn't there or stands elsewhere.
+-- Parameters: tenants, ids, versions, shards, positions (parallel arrays).
+-- Returns:    an entry's fields, in the form in which they are hashed; no row where the version
+--             isn't there or stands elsewhere.
 -- Index:      memory_version_pkey.
-SELECT v.shard, v.pos, v.tenant, v.memory_id, v.version, v.op, v.status, v.at, v.by, v.why,
-       v.text_mac
+SELECT v.shard, v.pos, v.tenant, CAST(v.memory_id AS text), v.version, v.op, v.status,
+       to_char(v.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"'), v.by, v.why,
+       encode(v.text_mac, 'hex')
   FROM unnest(CAST(:tenants AS text[]), CAST(:ids AS uuid[]), CAST(:versions AS integer[]),
               CAST(:shards AS smallint[]), CAST(:positions AS bigint[]))
     AS e(tenant, id, version, shard, pos)
