@@ -19,7 +19,12 @@ def numbers(values: Iterable[int | float]) -> str:
 
 def blobs(values: Iterable[bytes]) -> str:
     """Write a bytea[]."""
-    return "{" + ",".join(['"\\\\x' + value.hex() + '"' for value in values]) + "}"
+    return hexes([value.hex() for value in values])
+
+
+def hexes(values: Iterable[str]) -> str:
+    """Write a bytea[] of hexadecimal texts."""
+    return "{" + ",".join(['"\\\\x' + value + '"' for value in values]) + "}"
 
 
 def words(values: Iterable[str]) -> str:
