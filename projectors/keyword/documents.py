@@ -15,6 +15,7 @@ from projectors.protocol import Mark
 
 # Fields that only this engine has.
 ID_HIGH, ID_LOW = "id_high", "id_low"  # the id as numbers: read from columns, not from documents
+LOW_HALF = (1 << 64) - 1
 ABOUT = "about"  # marks and fingerprint, in the one document that is no memory
 
 # The document `about` is found by a memory id and a body term that no memory can have.
@@ -62,7 +63,7 @@ def _document(write: IndexWrite) -> Document:
     document = Document()
     document.add_text(schema.MEMORY_ID, write.memory_id.hex)
     document.add_unsigned(ID_HIGH, write.memory_id.int >> 64)
-    document.add_unsigned(ID_LOW, write.memory_id.int & (1 << 64) - 1)
+    document.add_unsigned(ID_LOW, write.memory_id.int & LOW_HALF)
     document.add_unsigned(schema.STATUS, STATUS_CODES[write.status])
     document.add_integer(schema.GUARD, write.guard)
     match write:

@@ -4,50 +4,32 @@ One process may have an index open (tantivy's writer lock, which the system free
 dies); in it, one thread writes at a time and any number read. A search sees the last commit.
 """
 
-import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 from uuid import UUID
 
 import tantivy
-from tantivy import DocAddress, Query, Searcher
 
 from canonical.domain.records import Status
 from canonical.errors import EngineMismatchError, EngineUnavailableError, PoisonError
 from projectors.keyword import schema
 from projectors.keyword.documents import (
-    ABOUT,
     ABOUT_ID,
-    ABOUT_TERM,
-    ID_HIGH,
-    ID_LOW,
-    STATUS_CODES,
-    STATUSES,
     about,
     build_schema,
     document_of,
-    marks_in,
 )
 from projectors.keyword.failures import in_our_terms
 from projectors.keyword.mapping import IndexWrite
+from projectors.keyword.snapshot import Snapshot, place_of
 from projectors.protocol import Mark
 
 WRITER_BYTES = 64 << 20  # tantivy's buffer; a page of 2,000 texts of 64 KiB overflows it harmlessly
-SCAN_PAGE = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What one commit holds, for reading. `n_docs` and `avg_len`: as tantivy's BM25 sees them."""
-
-    searcher: Searcher
-    n_docs: float
-    avg_len: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +143,7 @@ class KeywordEngine:
         """
         with self._writing, in_our_terms(self._directory, "write"):
             self._open_writer()  # after a failure this reads the last commit anew
-            held = self._guards(list(wanted))
+            held = self.snapshot().guards(list(wanted))
             fresh = [mid for mid, guard in wanted.items() if guard > held.get(mid, -1)]
             ahead = self._ahead(marks)
             refused: dict[UUID, PoisonError] = {}
@@ -176,82 +158,26 @@ class KeywordEngine:
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the guard of each of these memories that the index holds, dead or alive."""
         with in_our_terms(self._directory, "guards"):
-            return self._guards(memory_ids)
+            return self.snapshot().guards(memory_ids)
 
     def count(self, *, live: bool = True) -> int:
         """Return how many memories the index holds: those that can be found, or tombstones too."""
         with in_our_terms(self._directory, "count"):
-            searcher = self.snapshot().searcher
-            if not live:
-                return searcher.num_docs - 1  # the document `about`
-            wanted = [code for status, code in STATUS_CODES.items() if status.is_live]
-            found = Query.term_set_query(self.schema, schema.STATUS, wanted)
-            return int(searcher.search(found, 1).count)  # type: ignore[attr-defined]  # not in the stub
+            return self.snapshot().count(live=live)
 
     def scan(self) -> Iterator[tuple[UUID, int, Status]]:
         """Yield (memory id, guard, status) of everything that the last commit holds, once each.
 
         Cost: constant memory; one walk over a column per 10,000 memories.
         """
-        searcher, after = self.snapshot().searcher, None
-        while page := self._scan_page(searcher, after):
-            yield from ((UUID(int=high << 64 | low), g, s) for low, high, g, s in page)
-            after = page[-1][0]
+        snapshot, after = self.snapshot(), -1
+        while page := self._scan_page(snapshot, after):
+            yield from page
+            after = place_of(page[-1][0])
 
-    def _scan_page(
-        self, searcher: Searcher, after: int | None
-    ) -> list[tuple[int, int, int, Status]]:
-        """Return the next memories by the low half of their ids, all of one half together."""
-        limit = SCAN_PAGE
+    def _scan_page(self, snapshot: Snapshot, after: int) -> list[tuple[UUID, int, Status]]:
         with in_our_terms(self._directory, "scan"):
-            query = Query.range_query(
-                self.schema, ID_LOW, tantivy.FieldType.Unsigned, after or 0, None, after is None
-            )
-            while True:
-                hits = self._ascending(searcher, query, limit)
-                if len(hits) < limit:
-                    return self._described(searcher, hits)
-                # The last half may go on behind the page: leave it for the next one.
-                whole = [hit for hit in hits if hit[0] != hits[-1][0]]
-                if whole:
-                    return self._described(searcher, whole)
-                limit *= 2
-
-    @staticmethod
-    def _ascending(searcher: Searcher, query: Query, limit: int) -> list[tuple[Any, DocAddress]]:
-        found = searcher.search(
-            query, limit, count=False, order_by_field=ID_LOW, order=tantivy.Order.Asc
-        )
-        return found.hits
-
-    @staticmethod
-    def _described(
-        searcher: Searcher, hits: Sequence[tuple[Any, DocAddress]]
-    ) -> list[tuple[int, int, int, Status]]:
-        if not hits:
-            return []
-        places = [address for _, address in hits]
-        columns = (
-            searcher.fast_field_values(name, places)
-            for name in (ID_LOW, ID_HIGH, schema.GUARD, schema.STATUS)
-        )
-        return [
-            (int(low or 0), int(high or 0), int(held or 0), STATUSES[int(status or 0)])
-            for low, high, held, status in zip(*columns, strict=True)
-        ]
-
-    def _guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
-        if not memory_ids:
-            return {}
-        searcher = self.snapshot().searcher
-        wanted = Query.term_set_query(
-            self.schema, schema.MEMORY_ID, [memory_id.hex for memory_id in memory_ids]
-        )
-        hits = searcher.search(wanted, len(memory_ids), count=False).hits
-        return {
-            UUID(int=high << 64 | low): held
-            for low, high, held, _ in self._described(searcher, hits)
-        }
+            return snapshot.scan_page(after)
 
     def _ahead(self, marks: Iterable[Mark]) -> dict[int, Mark]:
         ahead = dict(self._marks)
@@ -308,33 +234,8 @@ class KeywordEngine:
 
     def _load(self) -> None:
         """Take over what the last commit says of itself."""
-        searcher = self._refresh()
-        query = Query.term_query(self.schema, schema.MEMORY_ID, ABOUT_ID, "basic")
-        ((_, place),) = searcher.search(query, 1).hits
-        stored = searcher.doc(place).get_first(ABOUT)
-        self._marks = marks_in(bytes(stored or b""))
+        self._refresh()
+        self._marks = self.snapshot().marks()
 
-    def _refresh(self) -> Searcher:
-        self._index.reload()
-        searcher = self._index.searcher()
-        n_docs, avg_len = self._collection(searcher)
-        self._snapshot = Snapshot(searcher, n_docs, avg_len)
-        return searcher
-
-    def _collection(self, searcher: Searcher) -> tuple[float, float]:
-        """Ask tantivy for the collection's size and average length as its BM25 counts them.
-
-        They include what is deleted and not yet merged away, and only `explain` tells them.
-        """
-        probe = Query.term_query(self.schema, schema.BODY, ABOUT_TERM, "freq")
-        hits = searcher.search(probe, 1, count=False).hits
-        if not hits:
-            raise EngineMismatchError(f"the index in {self._directory} was never finished")
-        told = dict(_figures(json.loads(probe.explain(searcher, hits[0][1]).to_json())))
-        return told["N, total number of docs"], told["avgdl, average length of field"]
-
-
-def _figures(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    yield explanation["description"], explanation["value"]
-    for part in explanation.get("details", ()):
-        yield from _figures(part)
+    def _refresh(self) -> None:
+        self._snapshot = Snapshot.of(self._index)

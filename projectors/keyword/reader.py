@@ -10,11 +10,12 @@ from canonical.domain.records import EPOCH_SHIFT
 from canonical.domain.visibility import Visible
 from projectors.keyword import schema
 from projectors.keyword.documents import ID_HIGH, ID_LOW
-from projectors.keyword.engine import KeywordEngine, Snapshot
+from projectors.keyword.engine import KeywordEngine
 from projectors.keyword.failures import in_our_terms
 from projectors.keyword.mapping import tag
 from projectors.keyword.queries import Queries
 from projectors.keyword.relevance import Statistics, idf
+from projectors.keyword.snapshot import Snapshot
 from projectors.protocol import Hit
 
 MAX_TERMS = 64  # asked of the index at once, the rarest; bounds what one search may cost
