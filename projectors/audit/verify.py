@@ -79,7 +79,10 @@ def verify(
 
 
 def _walk(
-    report: Report, signed: Iterator[Head], entries: Iterator[Row[Any]], exported: Iterable[Head]
+    report: Report,
+    signed: Iterator[Head],
+    entries: Iterator[Row[*tuple[Any, ...]]],
+    exported: Iterable[Head],
 ) -> None:
     heads = heapq.merge(signed, sorted(exported, key=_place), key=_place)
     # Heads are read first, so that each of them has its entry in the later snapshot.
@@ -108,14 +111,14 @@ def _check_link(report: Report, entry: Entry, previous: bytes, digest: bytes) ->
 
 def _check_head(report: Report, head: Head, entry: Entry | None, digest: bytes) -> None:
     """Compare a head with the entry at its place, or the first one behind it."""
-    kind = "exported" if head.generation is None else "signed"
+    kind = "signed" if head.generation is not None else "exported"
     if entry is not None and (entry.shard, entry.pos) == _place(head):
         if digest.hex() != head.hash:
             _note(report, _place(head), f"the hash is not the one that was {kind}")
         return
     passed = entry is not None and entry.shard == head.shard
     if passed or head.generation in (None, report.generation):
-        _note(report, _place(head), f"an entry that was {kind} is gone")
+        _note(report, _place(head), f"the entry that was {kind} is gone")
     # Else a head of an older generation lies beyond what this one has come to.
 
 
@@ -143,7 +146,7 @@ def _check_texts(conn: Connection, report: Report) -> None:
             _note(report, (shard, pos), "a version's text is not the one that was written")
 
 
-def _stream(conn: Connection, name: str, generation: int) -> Iterator[Row[Any]]:
+def _stream(conn: Connection, name: str, generation: int) -> Iterator[Row[*tuple[Any, ...]]]:
     """Read a statement's rows in portions, each of which has the time that it needs."""
     streamed = conn.execution_options(yield_per=FETCH)
     yield from streamed.execute(named(name), {"generation": generation})

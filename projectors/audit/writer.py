@@ -122,7 +122,7 @@ def _versions(conn: Connection, events: Sequence[Event]) -> list[Entry]:
         "shards": numbers(event.shard for event in events),
         "positions": numbers(event.pos for event in events),
     }
-    entries = [Entry(*row) for row in conn.execute(named("versions_of_page"), parameters)]
+    entries = [Entry(*row) for row in conn.execute(named("versions_of_page"), parameters).all()]
     if len(entries) != len(events):
         known = {(entry.shard, entry.pos) for entry in entries}
         lost = next(event for event in events if (event.shard, event.pos) not in known)

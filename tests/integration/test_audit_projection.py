@@ -129,7 +129,7 @@ def test_a_tail_cut_behind_a_signed_head_is_found(log: AuditLog) -> None:
     shard, pos = cut[0]
     log.execute("DELETE FROM audit WHERE shard = :s AND pos >= :p", s=shard, p=pos)
     log.execute("DELETE FROM memory_version WHERE shard = :s AND pos >= :p", s=shard, p=pos)
-    assert log.problems() == {"a signed entry is gone"}
+    assert log.problems() == {"the entry that was signed is gone"}
 
 
 def test_a_chain_made_anew_without_the_key_is_found(log: AuditLog, tmp_path: Path) -> None:
