@@ -22,8 +22,10 @@ class LineChunk:
 
     def body_hash(self) -> bytes:
         """Hash the lines as they were sent, but for white space around them."""
-        parts = [b"\x00%d" % line if isinstance(line, int) else line for line in self.lines]
-        return hashlib.sha256(LF.join(parts)).digest()
+        long = [(n, line) for n, line in enumerate(self.lines) if isinstance(line, int)]
+        parts = [b"" if isinstance(line, int) else line for line in self.lines]
+        digest = hashlib.sha256(LF.join(parts)).digest()
+        return hashlib.sha256(digest + repr(long).encode()).digest() if long else digest
 
 
 def cut(read: Callable[[], bytes], size: int, line_bytes: int) -> Iterator[LineChunk]:

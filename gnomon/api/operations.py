@@ -57,7 +57,9 @@ NAME: Final = {"name": "vector"}
 OPERATIONS: Final[Mapping[Endpoint, Operation]] = {
     memories.post: Operation(
         body={"Addition": examples.ADDITION, "ListAddition": examples.LIST_ADDITION},
-        answers=_made({"Write": WRITE, "ListWrite": {"items": [WRITE], **PLACE}}),
+        answers=_made(
+            {"Write": WRITE, "ListWrite": {"items": [WRITE], **PLACE, "replayed": False}}
+        ),
     ),
     bulk.post: Operation(
         parameters=bulk.PARAMETERS,

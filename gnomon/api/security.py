@@ -1,6 +1,7 @@
 """Who may ask: keys and their rights, and what an open server on loopback lets in."""
 
 import hashlib
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -21,6 +22,8 @@ FRESH_S: Final = 2.0  # how long a key that was found is believed: a revoked one
 HELD_KEYS: Final = 1_024
 OPEN_NAME: Final = "local"  # in the history of what was written without a key
 LOCAL_SITES: Final = frozenset({"same-origin", "none"})
+
+_HOST: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
 Find = Callable[[str], ApiKey | None]
 
@@ -45,10 +48,9 @@ def check_open(headers: Mapping[str, str], peer: str | None) -> None:
 
 
 def _name(host: str) -> str:
-    """Return a Host header's name, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """Return a Host header's name without its port; of a malformed one, nothing."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].strip("[]")
 
 
 def is_loopback(host: str) -> bool:
