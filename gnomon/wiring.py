@@ -54,7 +54,7 @@ PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2
 # The projections in Postgres have no folder: their schema is the migrations'.
 # A page is found by search once all of it is applied: what is slow goes in small ones.
-PAGES = {"entity": 256}
+PAGES = {"entity": 256, "keyword": 512}
 IN_POSTGRES = {
     "entity": f"entity {entity_schema.VERSION}",
     "audit": f"audit {audit_schema.VERSION}",

@@ -10,7 +10,6 @@ import time
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlencode
 
@@ -151,12 +150,7 @@ class EmbeddedPostgres:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _exc: BaseException | None,
-        _tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self.close()
 
     def _prepare(self) -> None:
