@@ -152,7 +152,7 @@ class Store:
         """Read as the owner, past the walls between tenants."""
         with self.as_owner() as conn, conn.cursor(row_factory=dict_row) as cursor:
             cursor.execute(statement.encode(), parameters or None, prepare=False)
-            return cursor.fetchall() if cursor.description else []
+            return cursor.fetchall() if cursor.description is not None else []
 
     def one(self, statement: str, *parameters: object) -> Any:
         """Read one value as the owner."""
