@@ -17,13 +17,13 @@ app = typer.Typer(help="The audit chain; needs the store, not a server.", no_arg
 @command(app)
 def verify(output: Output) -> None:
     """Prove the audit: every link, the signed heads, and one entry per version; exit 1 if not."""
-    verified_now = verified(output.settings)
-    output.screen.show(verified_now, sentence(verified_now))
-    if verified_now["ok"]:
-        return
+    report = verified(output.settings)
     columns = ("shard", "pos", "problem")
-    rows = [[one[column] for column in columns] for one in verified_now["problems"]]
-    output.screen.out.print(screen.table(columns, rows))
+    rows = [[one[column] for column in columns] for one in report["problems"]]
+    shown = [screen.table(columns, rows)] if rows else []
+    output.screen.show(report, sentence(report), *shown)
+    if report["ok"]:
+        return
     raise CommandError(
         "chain_broken",
         f"{len(rows)} places don't hold",

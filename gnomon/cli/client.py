@@ -51,6 +51,10 @@ class Client:
             transport=transport,
         )
 
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
     def add(self, memory: Mapping[str, Any]) -> Write:
         """Add one memory."""
         return cast("Write", self._command("POST", "/v1/memories", memory))

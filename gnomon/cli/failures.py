@@ -3,7 +3,7 @@
 from enum import IntEnum
 from typing import Any
 
-from canonical.errors import GnomonError, HaltError, TransientError
+from canonical.errors import GnomonError, HaltError, StateInUseError, TransientError
 
 
 class Exit(IntEnum):
@@ -60,6 +60,8 @@ def of(error: GnomonError) -> CommandError:
     match error:
         case TransientError():
             code = Exit.TRANSIENT
+        case StateInUseError():
+            code = Exit.REFUSED  # nothing is broken: another process was first
         case HaltError():
             code = Exit.HALT
         case _:

@@ -1,12 +1,13 @@
 """`gnomon park`: memories that a projection couldn't take, and trying them again."""
 
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from gnomon.cli import screen
 from gnomon.cli.session import Session, command
+
+MOST: Final = 1_000  # of one projection; a halt comes before there are more
 
 app = typer.Typer(
     help="Memories that a projection couldn't take: set aside, so that the rest goes on.",
@@ -50,10 +51,6 @@ def _names(session: Session, projection: str | None) -> list[str]:
     return [one["name"] for one in session.client.projections()["items"]]
 
 
-def _parked(session: Session, projection: str) -> Iterator[dict[str, Any]]:
-    cursor: str | None = None
-    while True:
-        page = session.client.parked(projection, {} if cursor is None else {"cursor": cursor})
-        yield from ({"projection": projection, **item} for item in page["items"])
-        if (cursor := page.get("next_cursor")) is None:
-            return
+def _parked(session: Session, projection: str) -> list[dict[str, Any]]:
+    page = session.client.parked(projection, {"limit": str(MOST)})
+    return [{"projection": projection, **item} for item in page["items"]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from canonical.domain.positions import Position
 from gnomon.cli.failures import CommandError, Exit
@@ -11,9 +11,9 @@ Projection = Mapping[str, Any]
 
 
 def serving(projection: Projection) -> list[Mapping[str, Any]]:
-    """Return the generations that searches use: the live one, or the first one in the making."""
+    """Return the generation that searches use, if there is one: the live one, or the newest."""
     generations: list[Mapping[str, Any]] = projection["generations"]
-    return [g for g in generations if g["state"] == "live"] or generations
+    return [g for g in generations if g["state"] == "live"] or generations[-1:]
 
 
 def behind(projection: Projection, target: Position) -> int:
@@ -60,23 +60,33 @@ class Line:
 
 
 def line(projection: Projection, generation: Mapping[str, Any]) -> Line:
-    """Sum up a generation's shards."""
-    shards = generation["shards"]
-    halted = [shard for shard in shards if shard["halted"]]
-    held = [shard["error"] for shard in (*halted, *shards) if shard["error"]]
-    state = "paused" if projection["paused"] else "halted" if halted else generation["state"]
-    waiting = [shard["waiting_s"] for shard in shards if shard["waiting_s"] is not None]
+    """Sum up a generation; the one that is served has its projection's state."""
+    shards = sorted(generation["shards"], key=lambda shard: not shard["halted"])
+    held = [shard["error"] for shard in shards if shard["error"]]
+    served = generation in serving(projection)
     return Line(
-        projection["name"],
-        state,
-        sum(shard["pos"] for shard in shards),
-        sum(max(0, shard["head"] - shard["pos"]) for shard in shards),
-        max(waiting, default=None),
-        sum(shard["parked"] for shard in shards),
-        generation["error"] or next(iter(held), None),
+        projection=projection["name"],
+        state=projection["state"] if served else generation["state"],
+        position=sum(shard["pos"] for shard in shards),
+        lag=generation["lag"],
+        waiting_s=generation["waiting_s"],
+        parked=generation["parked"],
+        error=generation["error"] or next(iter(held), None),
     )
 
 
 def lines(found: Sequence[Projection]) -> list[Line]:
-    """Sum up each generation of each projection."""
-    return [line(one, generation) for one in found for generation in one["generations"]]
+    """Sum up each generation of each projection; one that has none yet is shown as it is."""
+    return [
+        line(one, generation) for one in found for generation in one["generations"] or [NONE_YET]
+    ]
+
+
+NONE_YET: Final[Mapping[str, Any]] = {
+    "state": "missing",
+    "error": None,
+    "lag": 0,
+    "waiting_s": None,
+    "parked": 0,
+    "shards": [],
+}

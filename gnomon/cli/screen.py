@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 
+PIPED_WIDTH = 160
+
+
 class Screen:
     """Standard output and standard error of one command.
 
@@ -116,8 +119,10 @@ def _cell(value: object) -> str:
 def _console(stream: TextIO) -> "Console":
     from rich.console import Console  # noqa: PLC0415 - some 60 ms
 
-    # Piped output is for `grep` and `less`: rows are not folded to a guessed width.
-    return Console(file=stream, width=None if stream.isatty() else 160, highlight=False)
+    # Piped output is for `grep` and `less`: it has no styles, and rows aren't folded to a guess.
+    at_terminal = stream.isatty()
+    width = None if at_terminal else PIPED_WIDTH
+    return Console(file=stream, force_terminal=at_terminal, width=width, highlight=False)
 
 
 def _print_anything(stream: Any) -> None:

@@ -35,6 +35,11 @@ class Output:
         """The settings of this process."""
         return read_settings()
 
+    def close(self) -> None:
+        """Close the connection to a server, if the command opened one."""
+        if (client := vars(self).get("client")) is not None:
+            client.close()
+
 
 @dataclasses.dataclass(frozen=True)
 class Session(Output):
@@ -101,13 +106,15 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[..., Callable
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def call(**values: Any) -> None:
-            screen = next(v for v in values.values() if isinstance(v, Output)).screen
+            output = next(v for v in values.values() if isinstance(v, Output))
             try:
                 function(**values)
             except (CommandError, GnomonError) as exc:
                 error = exc if isinstance(exc, CommandError) else failures.of(exc)
-                screen.failure(error)
+                output.screen.failure(error)
                 raise typer.Exit(error.exit) from None
+            finally:
+                output.close()
 
         return app.command(name)(options.expanded(function, call))
 

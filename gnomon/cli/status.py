@@ -14,7 +14,10 @@ from gnomon.cli.session import Session, command
 app = typer.Typer()
 
 INTERVAL_S: Final = 1.0
-COLORS: Final = {"live": "green", "building": "yellow", "paused": "yellow"}  # others red
+COLORS: Final = {  # what is not named stands still: red
+    **dict.fromkeys(("current", "live"), "green"),
+    **dict.fromkeys(("lagging", "building", "paused"), "yellow"),
+}
 
 
 @command(app)

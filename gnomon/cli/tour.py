@@ -39,6 +39,12 @@ class Tour:
 
         Raises: CommandError, when something is not as it was promised.
         """
+        try:
+            return self._walk()
+        finally:
+            self._client.close()
+
+    def _walk(self) -> list[str]:
         self._say(f"A server with empty indexes, in a folder of its own ({self._server.url}).")
         self._import()
         self._search_english()

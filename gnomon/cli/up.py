@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -77,11 +77,10 @@ def up(output: Output, options: UpOptions) -> None:
     _stop_on_signals()
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
-    try:
-        output.screen.note("starting …")
+    output.screen.note("starting …")
+    with suppress(KeyboardInterrupt):
         _serve(output, settings, started)
-    except KeyboardInterrupt:
-        output.screen.note("stopped")
+    output.screen.note("stopped")
 
 
 def _serve(output: Output, settings: "Settings", started: float) -> None:
@@ -150,7 +149,7 @@ def _listening(settings: "Settings") -> Iterator[socket.socket]:
     except OSError as exc:
         raise CommandError(
             "cannot_listen",
-            f"{settings.host}, port {settings.port}: {exc.strerror}",
+            f"{settings.host}, port {settings.port}: {os.strerror(exc.errno or 0)}",
             "Stop what listens there, or choose another --port (0: any free one).",
             Exit.REFUSED,
         ) from None
@@ -167,9 +166,8 @@ def _stop_on_signals() -> None:
 def _undisturbed_end() -> Iterator[None]:
     """Once the server has stopped, let no further signal cut the closing of the engines short."""
     try:
-        yield
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            yield
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
