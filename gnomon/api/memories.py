@@ -8,6 +8,7 @@ from fastapi import Response
 from canonical.domain import commands, door
 from canonical.domain.answers import Batch, Written
 from canonical.domain.commands import CHANGE_FIELDS, NEW_FIELDS, SCOPE_FIELDS, NewMemory
+from canonical.domain.ids import parse_id
 from canonical.domain.records import Status
 from canonical.errors import InvalidInputError, NotFoundError, TooLargeError
 from canonical.mutations import add, bulk, change
@@ -104,7 +105,7 @@ def _write_response(
 
 def get(call: Call) -> Response:
     """Read one memory."""
-    memory_id = parameters.uuid(call.path_params["id"])
+    memory_id = parse_id(call.path_params["id"])
     given = parameters.query(call.query_string, GET_PARAMETERS)
     record = call.services.canonical.get(call.tenant, memory_id)
     if not record.status.is_live and not parameters.flag(given, "include_deleted"):
@@ -115,7 +116,7 @@ def get(call: Call) -> Response:
 def history(call: Call) -> Response:
     """Read every version of one memory."""
     parameters.query(call.query_string, frozenset())
-    memory_id = parameters.uuid(call.path_params["id"])
+    memory_id = parse_id(call.path_params["id"])
     versions = call.services.canonical.history(call.tenant, memory_id)
     items = [rendering.version(one, call.services.epoch) for one in versions]
     return json_response(rendering.listed(items, total=len(items)))
@@ -158,7 +159,7 @@ def _question(given: Mapping[str, str]) -> dict[str, Any]:
 def patch(call: Call) -> Response:
     """Change one memory."""
     parameters.query(call.query_string, frozenset())
-    memory_id = parameters.uuid(call.path_params["id"])
+    memory_id = parse_id(call.path_params["id"])
     given = door.known_fields(documents.parse(call.body_bytes), UPDATE_FIELDS)
     with outcomes.counted(call.services, "update"):
         fields = {name: given[name] for name in given.keys() & CHANGE_FIELDS}
@@ -173,7 +174,7 @@ def patch(call: Call) -> Response:
 def supersede(call: Call) -> Response:
     """Put a new memory in the place of an older one."""
     parameters.query(call.query_string, frozenset())
-    old_id = parameters.uuid(call.path_params["id"])
+    old_id = parse_id(call.path_params["id"])
     given = door.known_fields(documents.parse(call.body_bytes), SUPERSEDE_FIELDS)
     with outcomes.counted(call.services, "supersede"):
         fields = {name: given[name] for name in given.keys() & NEW_FIELDS}
@@ -190,7 +191,7 @@ def supersede(call: Call) -> Response:
 
 def delete(call: Call) -> Response:
     """Delete one memory."""
-    memory_id = parameters.uuid(call.path_params["id"])
+    memory_id = parse_id(call.path_params["id"])
     given = parameters.query(call.query_string, DELETE_PARAMETERS)
     with outcomes.counted(call.services, "delete"):
         expected = _expected_version(parameters.number(given, "expected_version"))

@@ -4,13 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qsl
-from uuid import UUID
 
 from canonical.domain.places import shown
 from canonical.errors import InvalidInputError
 
 MAX_PARAMETERS: Final = 64
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -47,16 +45,6 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
         raise InvalidInputError(
             "query string", "has too many parameters", f"at most {MAX_PARAMETERS}"
         ) from None
-
-
-def uuid(value: object, field: str = "id") -> UUID:
-    """Read an id that the server gave.
-
-    Raises: InvalidInputError, for what can't be one.
-    """
-    if not isinstance(value, str) or _UUID.fullmatch(value) is None:
-        raise InvalidInputError(field, "is no id", "a UUID as the server gave it")
-    return UUID(value)
 
 
 def number(given: Mapping[str, str], field: str, default: int | None = None) -> object:

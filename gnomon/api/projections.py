@@ -6,6 +6,7 @@ from typing import Any, Final
 from fastapi import Response
 
 from canonical.domain import door
+from canonical.domain.ids import parse_id
 from canonical.domain.places import shown
 from canonical.errors import InvalidInputError, NotFoundError
 from canonical.store import projections
@@ -61,7 +62,7 @@ def redrive(call: Call) -> Response:
     raw = given.get("ids")
     if raw is not None and (not isinstance(raw, list) or not 0 < len(raw) <= MAX_LIMIT):
         raise InvalidInputError("ids", "is not such a list", f"1 to {MAX_LIMIT} ids; null: all")
-    ids = None if raw is None else [parameters.uuid(one, f"ids[{n}]") for n, one in enumerate(raw)]
+    ids = None if raw is None else [parse_id(one, f"ids[{n}]") for n, one in enumerate(raw)]
     name = _known(call)
     count = projections.redrive(call.services.database, name, ids, tenant=call.tenant)
     call.services.hint()

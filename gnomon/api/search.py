@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import Response
 
 from canonical.domain import door, positions
+from canonical.domain.ids import parse_id
 from canonical.errors import InvalidInputError
 from gnomon.api import documents, parameters, questions, rendering
 from gnomon.api.gate import Call
@@ -78,7 +79,7 @@ def _reached(token: object, epoch: int) -> Mapping[int, int]:
 def used(call: Call) -> Response:
     """Keep what became of a search's hits."""
     parameters.query(call.query_string, frozenset())
-    query_id = parameters.uuid(call.path_params["query_id"], "query_id")
+    query_id = parse_id(call.path_params["query_id"], "query_id")
     given = door.known_fields(documents.parse(call.body_bytes), USED_FIELDS)
     packed, taken = _ids(given, "packed"), _ids(given, "used")
     call.services.usage.used(call.tenant, query_id, packed=packed, used=taken)
@@ -89,4 +90,4 @@ def _ids(given: Mapping[str, Any], field: str) -> list[UUID]:
     raw = given.get(field, [])
     if not isinstance(raw, list) or len(raw) > MAX_USED:
         raise InvalidInputError(field, "is not such a list", f"at most {MAX_USED} ids")
-    return [parameters.uuid(one, f"{field}[{n}]") for n, one in enumerate(raw)]
+    return [parse_id(one, f"{field}[{n}]") for n, one in enumerate(raw)]

@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 import httpx
-import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -22,7 +21,7 @@ from canonical.store.api_keys import Right
 from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
 from gnomon.api.app import create_app
-from gnomon.api.services import ApiSettings, Services
+from gnomon.api.services import Services
 from inference.fakes import HashEmbedder
 from search.ports import Engines
 from search.searcher import Searcher
@@ -209,9 +208,9 @@ def texts(listed: dict[str, Any]) -> list[str]:
     return [item["text"] for item in listed["items"]]
 
 
-@pytest.fixture
-def api(database_url: str) -> Iterator[Api]:
-    """A served API on this test's database."""
-    made = Api(database_url)
+@contextmanager
+def served(database_url: str, **changes: Any) -> Iterator[Api]:
+    """Serve an API on a database; `changes` of its services."""
+    made = Api(database_url, **changes)
     with made.stack:
         yield made.start()

@@ -34,17 +34,23 @@ def faults(
         return [f"{at}: {value!r} is none of {schema['enum']}"]
     if not _is_of_type(value, schema.get("type")):
         return [f"{at}: {value!r} is not {schema['type']}"]
+    return _inner_faults(value, schema, document, at)
+
+
+def _inner_faults(
+    value: Any, schema: Mapping[str, Any], document: Mapping[str, Any], at: str
+) -> list[str]:
     if isinstance(value, dict):
         return _object_faults(value, schema, document, at)
-    if isinstance(value, list):
-        bounded = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 10**9)
-        inner = [
-            fault
-            for n, item in enumerate(value)
-            for fault in faults(item, schema.get("items", {}), document, f"{at}[{n}]")
-        ]
-        return inner if bounded else [f"{at}: {len(value)} items", *inner]
-    return _bound_faults(value, schema, at)
+    if not isinstance(value, list):
+        return _bound_faults(value, schema, at)
+    bounded = schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 10**9)
+    inner = [
+        fault
+        for n, item in enumerate(value)
+        for fault in faults(item, schema.get("items", {}), document, f"{at}[{n}]")
+    ]
+    return inner if bounded else [f"{at}: {len(value)} items", *inner]
 
 
 def _is_of_type(value: Any, kind: str | list[str] | None) -> bool:

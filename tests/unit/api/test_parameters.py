@@ -44,23 +44,6 @@ def test_what_is_unknown_doubled_or_unsound_is_refused(raw: bytes, field: str) -
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("", "x", "GPK0F14H", "../x", "\x00", "a" * 10_000, f"{{{ID}}}", f"urn:uuid:{ID}", ID.hex),
-        *(f"{ID}\n", f" {ID}", "\u0660" * 8 + str(ID)[8:], None, 7),
-    ],
-)
-def test_what_can_not_be_an_id_is_refused(value: object) -> None:
-    """A-01"""
-    with pytest.raises(InvalidInputError, match="is no id"):
-        parameters.uuid(value)
-
-
-def test_an_id_is_read_in_either_case() -> None:
-    assert parameters.uuid(str(ID).upper()) == ID
-
-
 @pytest.mark.parametrize("value", ["1", "TRUE", "yes", "", "null"])
 def test_a_flag_is_true_or_false_and_nothing_else(value: str) -> None:
     with pytest.raises(InvalidInputError):

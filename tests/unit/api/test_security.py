@@ -113,7 +113,7 @@ def store() -> Store:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(security.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("gnomon.api.security.time.monotonic", lambda: now[0])
     return now
 
 
