@@ -90,8 +90,8 @@ def held_open_insert(owner: Database) -> Iterator[None]:
                 " 'raw', 'held open', '\\x00')"
             )
         )
-        yield
         conn.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield
         conn.rollback()
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from canonical.domain.commands import change
-from canonical.errors import RecordMissingError
+from canonical.errors import ChainBrokenError, LeaseLostError, RecordMissingError
 from canonical.mutations import change as changes
 from canonical.store import projections
 from canonical.store.database import Database, Role
 from canonical.store.feed import FeedSettings, LogFeed
 from projectors import loop
 from projectors.audit.signing import Signer
-from projectors.audit.verify import Report, verify
-from projectors.audit.writer import AuditProjector
+from projectors.audit.verify import Head, Report, verify
+from projectors.audit.writer import AuditProjector, sign_heads
 from projectors.protocol import Step
-from tests.support.log import Log
+from tests.support.log import TENANT, Log
 
 
 class CrashError(BaseException):
@@ -47,6 +47,11 @@ class AuditLog(Log):
     def verified(self, signer: Signer | None = None) -> Report:
         with self.owner.transaction() as conn:
             return verify(conn, self.number, signer or self.signer)
+
+    def begin_another(self) -> int:
+        """Begin a rebuild."""
+        with self.projector.transaction() as conn:
+            return projections.begin_generation(conn, "audit", "1", live=False).number
 
     def problems(self) -> set[str]:
         return {one.problem for one in self.verified().problems}
@@ -147,6 +152,170 @@ def test_a_chain_made_anew_without_the_key_is_found(log: AuditLog, tmp_path: Pat
     log.execute("UPDATE audit_head SET key_id = :k", k=ours.key_id)
     assert heads
     assert "a head's signature is wrong" in log.problems()
+
+
+def test_swapped_entries_are_found(log: AuditLog) -> None:
+    """Each is a true entry, in the wrong place."""
+    log.audit()
+    log.execute(
+        "WITH two AS (SELECT shard, min(pos) AS a, max(pos) AS b FROM audit GROUP BY 1"
+        " HAVING count(*) > 1 LIMIT 1) UPDATE audit u SET (hash, previous) ="
+        " (SELECT o.hash, o.previous FROM audit o WHERE o.shard = two.shard"
+        "   AND o.pos = CASE u.pos WHEN two.a THEN two.b ELSE two.a END)"
+        " FROM two WHERE u.shard = two.shard AND u.pos IN (two.a, two.b)"
+    )
+    assert {
+        "the entry doesn't follow the one before it",
+        "the entry is not what was hashed",
+    } <= log.problems()
+
+
+def test_an_added_entry_is_found(log: AuditLog) -> None:
+    log.audit()
+    log.execute(
+        "INSERT INTO audit SELECT generation, shard, pos + 1000, tenant, gen_random_uuid(), 1, op,"
+        " status, at, by, why, text_mac, hash, hash FROM audit ORDER BY shard, pos DESC LIMIT 1"
+    )
+    assert "an entry has no version" in log.problems()
+
+
+def test_the_first_broken_place_is_named(log: AuditLog) -> None:
+    log.audit()
+    place = "SELECT shard, pos FROM audit ORDER BY shard, pos OFFSET 9 LIMIT 1"
+    expected = log.execute(place)[0]
+    log.execute(f"UPDATE audit SET why = 'forged' WHERE (shard, pos) = ({place})")
+    first = log.verified().problems[0]
+    assert (first.shard, first.pos) == expected
+
+
+def test_a_version_whose_text_was_changed_is_found(log: AuditLog) -> None:
+    """The chain holds a MAC of the text; while text and salt are there, it proves the text."""
+    log.audit()
+    assert log.verified().texts == 60
+    log.execute("UPDATE memory_version SET text = 'forged' WHERE version = 1 AND pos = 1")
+    assert log.problems() == {"a version's text is not the one that was written"}
+
+
+def test_an_erased_text_leaves_the_chain_whole(log: AuditLog) -> None:
+    log.audit()
+    log.execute("UPDATE memory SET salt = NULL WHERE status = 'deleted'")
+    log.execute(
+        "UPDATE memory_version v SET text = '' FROM memory m WHERE m.id = v.memory_id"
+        " AND m.salt IS NULL"
+    )
+    report = log.verified()
+    assert report.ok
+    assert 0 < report.texts < 60
+
+
+def test_a_forged_signature_is_found(log: AuditLog) -> None:
+    log.audit()
+    log.execute("UPDATE audit_head SET signature = hash WHERE shard = 3")
+    assert log.problems() == {"a head's signature is wrong"}
+
+
+def test_heads_of_another_key_are_counted_and_still_compared(log: AuditLog, tmp_path: Path) -> None:
+    log.audit()
+    other = Signer.at(tmp_path / "other.key")
+    report = log.verified(other)
+    assert (report.ok, report.heads) == (True, 0)
+    assert report.unchecked_heads > 0
+    log.execute("UPDATE audit_head SET hash = signature WHERE shard = 3")
+    assert "the hash is not the one that was signed" in {
+        one.problem for one in log.verified(other).problems
+    }
+
+
+def test_exported_heads_convict_even_the_keeper_of_the_key(log: AuditLog) -> None:
+    """Whoever has database and key can make everything anew, but not what was exported."""
+    log.audit()
+    newest = log.verified().newest.items()
+    exported = [Head(shard, pos, digest) for shard, (pos, digest) in newest]
+    log.execute("UPDATE memory_version SET why = 'forged' WHERE op = 'delete'")
+    log.execute("DELETE FROM audit")
+    log.execute("DELETE FROM audit_head")
+    log.execute("UPDATE watermark SET pos = 0 WHERE projection = 'audit'")
+    log.audit()
+    assert log.verified().ok, "by itself, it looks well"
+    with log.owner.transaction() as conn:
+        found = verify(conn, log.number, log.signer, exported=exported).problems
+    assert {one.problem for one in found} == {"the hash is not the one that was exported"}
+
+
+def test_a_rebuild_reproduces_the_heads_that_were_signed(log: AuditLog) -> None:
+    log.audit()
+    first, log.number = log.number, log.begin_another()
+    assert log.verified().ok, "not built yet: nothing to reproduce"
+    log.audit()
+    report = log.verified()
+    assert report.ok
+    assert report.heads >= 16 + 1
+    with log.projector.transaction() as conn:
+        sign_heads(conn, log.number, log.signer, range(16))
+    log.execute("UPDATE memory_version SET why = 'forged' WHERE op = 'delete'")
+    log.number = log.begin_another()
+    log.audit()
+    assert "the hash is not the one that was signed" in log.problems()
+    assert first < log.number
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "quotes \" and \\ and / and '",
+        "".join(chr(n) for n in range(1, 32)) + "\x7f\x80\u2028\u2029\ufeff",
+        "Zoë 绿茶 🎈 e\u0301 \U0010ffff",
+        "null",
+        "",
+    ],
+    ids=ascii,
+)
+def test_postgres_and_python_write_an_entry_alike(log: AuditLog, said: str) -> None:
+    """Postgres makes the chain, Python verifies it: the same bytes, whatever is in them."""
+    log.execute("UPDATE memory_version SET by = :said, why = :said", said=said)
+    log.execute("UPDATE memory_version SET at = '2026-03-01 12:00:00.000001+05' WHERE version = 2")
+    log.execute("UPDATE memory_version SET at = '0001-01-01 00:00:00.5+00' WHERE version = 3")
+    log.audit()
+    report = log.verified()
+    assert report.ok
+    assert report.entries == 60
+
+
+def test_a_zombie_appends_nothing(log: AuditLog) -> None:
+    """O-07: a page that another worker has appended meanwhile."""
+    zombie = log.audit_feed("zombie")
+    leases = zombie.claim(range(16))
+    page = zombie.page(zombie.read(leases, limit=32).events)
+    late = AuditProjector(log.signer, generation=log.number).apply(page)
+    log.end_leases()
+    log.audit()
+    touched = {mark.shard for mark in page.marks}
+    with pytest.raises(LeaseLostError):
+        zombie.advance([lease for lease in leases if lease.shard in touched], page, late)
+    report = log.verified()
+    assert (report.ok, report.entries) == (True, 60)
+
+
+def test_a_page_that_was_appended_before_stops_the_shard(log: AuditLog) -> None:
+    """A watermark that was set back by hand makes no second entry."""
+    log.audit()
+    log.execute("UPDATE watermark SET pos = 0 WHERE projection = 'audit'")
+    with pytest.raises(ChainBrokenError):
+        log.audit()
+    assert log.execute("SELECT count(*) FROM audit") == [(60,)]
+
+
+def test_a_repair_makes_no_entry(log: AuditLog) -> None:
+    """Events without a new version are passed over."""
+    log.execute(
+        "SELECT set_config('gnomon.tenant', :t, true), append_events(array_agg(id),"
+        " array_agg(rev + 1), array_agg(version), array_agg('repair'::text))"
+        " FROM memory WHERE status = 'active'",
+        t=TENANT,
+    )
+    log.audit()
+    report = log.verified()
+    assert (report.ok, report.entries) == (True, 60)
 
 
 def test_an_event_without_its_version_stops_the_shard(log: AuditLog) -> None:

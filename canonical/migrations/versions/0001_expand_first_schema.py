@@ -115,6 +115,16 @@ REVOKE ALL ON FUNCTION append_events FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION append_events TO gnomon_api;
 """
 
+# The audit's running hash: each entry's hash is SHA-256 of the one before it and the entry.
+AUDIT_CHAIN = """
+CREATE FUNCTION audit_chain_step(hash bytea, entry bytea, head bytea) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN sha256(coalesce(hash, head) || entry);
+
+-- Over the entries of a chain in their order; `head`: the hash that they follow.
+CREATE AGGREGATE audit_chain(entry bytea, head bytea) (SFUNC = audit_chain_step, STYPE = bytea);
+"""
+
 
 def upgrade() -> None:
     """Make the schema in an empty database, as the role `gnomon_owner`."""
@@ -139,6 +149,7 @@ def upgrade() -> None:
         "INSERT INTO projection (name) VALUES ('vector'), ('keyword'), ('entity'), ('audit')"
     )
     op.execute(APPEND_EVENTS)
+    op.execute(AUDIT_CHAIN)
     _wall_off_tenants()
     _grant_the_rest()
 

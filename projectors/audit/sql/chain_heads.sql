@@ -1,10 +1,9 @@
--- Read the newest hash of some shards' chains.
--- Parameters: generation, shards.   Returns: shard, hash (NULL: the chain is empty).
--- Isolation:  READ COMMITTED, after the watermark was moved under its lease: no other worker appends.
+-- Read the ends of some shards' chains.
+-- Parameters: generation, shards.   Returns: shard, pos, hash.
 -- Index:      audit_pkey.
-SELECT s.shard, a.hash
+SELECT s.shard, a.pos, a.hash
   FROM unnest(CAST(:shards AS smallint[])) AS s(shard)
-  LEFT JOIN LATERAL (
-       SELECT hash FROM audit
+ CROSS JOIN LATERAL (
+       SELECT pos, hash FROM audit
         WHERE generation = :generation AND shard = s.shard
-        ORDER BY pos DESC LIMIT 1) a ON true
+        ORDER BY pos DESC LIMIT 1) a
