@@ -109,9 +109,11 @@ class CanonicalReader:
 
     def scope_count(self, scope: Scope, limit: int) -> int:
         """Count a scope's records of any status, up to `limit`."""
-        parameters = {**scope_parameters(scope), "bound": limit}
+        inside = [memory.c[name] == value for name, value in scope.named().items()]
+        found = select(memory.c.id).where(memory.c.tenant == scope.tenant, *inside).limit(limit)
         with self._database.transaction(scope.tenant) as conn:
-            return int(conn.execute(named("scope_count"), parameters).scalar_one())
+            query = select(func.count()).select_from(found.subquery())
+            return int(conn.execute(query).scalar_one())
 
     def served(self, projections: Sequence[str]) -> dict[str, ServedProjection]:
         """Return how far each projection's live generation has come, in one snapshot."""
@@ -147,9 +149,8 @@ class CanonicalReader:
                 "limit": limit + 1,
             }
             found = conn.execute(named("tail"), parameters).mappings().all()
-        records = [rows.to_record(dict(row)) for row in found[:limit]]
-        scanned = max((row["most_scanned"] for row in found), default=0)
-        return Tail(records, len(found) > limit or scanned >= TAIL_SCAN)
+        records = [rows.to_record(dict(row)) for row in found[:limit] if row["id"] is not None]
+        return Tail(records, len(found) > limit or found[0]["most_scanned"] >= TAIL_SCAN)
 
     def epoch(self) -> int:
         """Return the log's epoch, which position tokens carry."""

@@ -4,7 +4,10 @@
 -- Index:      memory_user, memory_agent or memory_run; memory_version_pkey.
 SELECT m.id
   FROM memory m
-  JOIN memory_version v ON v.tenant = m.tenant AND v.memory_id = m.id AND v.version = 1
+ -- One look-up for each: joined freely, all versions of the tenant would be read.
+ CROSS JOIN LATERAL (
+       SELECT shard, pos FROM memory_version
+        WHERE tenant = m.tenant AND memory_id = m.id AND version = 1 OFFSET 0) v
  WHERE m.tenant = :tenant AND m.status IN ('active', 'superseded') AND m.id > :after
    AND (CAST(:user_id AS text) IS NULL OR m.user_id = :user_id)
    AND (CAST(:agent_id AS text) IS NULL OR m.agent_id = :agent_id)

@@ -2,7 +2,8 @@
 -- above the floor of their shard, and those that are parked in a live generation.
 -- Parameters: tenant, user_id, agent_id, run_id (NULL: free), shards, floors, scan (events of a
 --             shard that are looked at, the newest first), limit.
--- Returns:    most_scanned (events looked at in the busiest shard), and the columns; newest first.
+-- Returns:    most_scanned (events looked at in the busiest shard), and the columns; newest first. Of
+--             no record one row, whose other columns are NULL.
 -- Index:      outbox_tail, memory_pkey, parked_pkey.
 WITH above AS MATERIALIZED (
     SELECT f.shard, e.memory_id, e.at
@@ -20,10 +21,17 @@ WITH above AS MATERIALIZED (
              WHERE k.tenant = :tenant AND g.state = 'live') AS either
      GROUP BY memory_id
 )
-SELECT (SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM above GROUP BY shard) AS c)
-           AS most_scanned, m.*
-  FROM newest n JOIN memory m ON m.tenant = :tenant AND m.id = n.memory_id
- WHERE (CAST(:user_id AS text) IS NULL OR m.user_id = :user_id)
-   AND (CAST(:agent_id AS text) IS NULL OR m.agent_id = :agent_id)
-   AND (CAST(:run_id AS text) IS NULL OR m.run_id = :run_id)
- ORDER BY n.at DESC, m.id DESC LIMIT :limit
+SELECT scanned.most_scanned, tail.*
+  FROM (SELECT coalesce(max(n), 0) AS most_scanned
+          FROM (SELECT count(*) AS n FROM above GROUP BY shard) AS c) AS scanned
+  LEFT JOIN (
+       SELECT m.*, n.at AS newest_at
+         FROM newest n
+        -- One look-up for each: joined freely, all records of the tenant would be read.
+        CROSS JOIN LATERAL (
+              SELECT * FROM memory WHERE tenant = :tenant AND id = n.memory_id OFFSET 0) m
+        WHERE (CAST(:user_id AS text) IS NULL OR m.user_id = :user_id)
+          AND (CAST(:agent_id AS text) IS NULL OR m.agent_id = :agent_id)
+          AND (CAST(:run_id AS text) IS NULL OR m.run_id = :run_id)
+        ORDER BY n.at DESC, m.id DESC LIMIT :limit) AS tail ON true
+ ORDER BY tail.newest_at DESC, tail.id DESC
