@@ -71,6 +71,25 @@ def test_a_position_that_is_not_there_yet_is_not_passed_over(store: Store) -> No
         read(must_reach={written.shard: written.pos + 1})
 
 
+def test_a_projection_that_is_late_says_since_when(store: Store) -> None:
+    """P6: whosever the event is that waits; a search of another tenant is as late."""
+    store.query("""INSERT INTO generation (projection, generation, state, schema_hash)
+                   VALUES ('vector', 1, 'live', 'x')""")
+    store.query("""INSERT INTO watermark (projection, generation, shard)
+                   SELECT 'vector', 1, n FROM generate_series(0, 15) n""")
+    reader = CanonicalReader(store.api)
+    assert reader.served(["vector"])["vector"].oldest_unserved_seconds is None
+    first = add(store.writer(), new())
+    add(store.writer(), new())
+    store.query("UPDATE outbox SET at = now() - interval '1 hour' WHERE pos = %s", first.pos)
+    served = reader.served(["vector", "keyword"])
+    assert served["vector"].lag[first.shard] >= 1
+    assert served["vector"].oldest_unserved_seconds == pytest.approx(3600, abs=60)
+    assert served["keyword"].state == "missing"
+    store.query("UPDATE watermark w SET pos = s.pos FROM shard s WHERE s.shard = w.shard")
+    assert reader.served(["vector"])["vector"].oldest_unserved_seconds is None
+
+
 def test_a_scopes_records_are_counted_up_to_a_bound(store: Store) -> None:
     """S-17."""
     writer, reader = store.writer(), CanonicalReader(store.api)

@@ -21,6 +21,7 @@ from canonical.domain.records import Kind, Record, Status, Trust
 from canonical.domain.scope import Scope
 from canonical.mutations.writer import Writer
 from canonical.store.database import Database, Role
+from canonical.store.tables import metadata
 from tests.support.postgres import Server
 
 T = TypeVar("T")
@@ -138,10 +139,11 @@ class Store:
 
     def empty(self) -> None:
         """Bring the store back to how a migration leaves it: ten times as fast as a clone."""
-        kept = {"alembic_version", "log_epoch", "projection", "shard"}
+        kept = {"log_epoch", "projection", "shard"}
         with self.as_owner() as conn:
-            for table in set(self.tables()) - kept:
-                conn.execute(f"DELETE FROM {table}".encode())
+            for table in reversed(metadata.sorted_tables):
+                if table.name not in kept:
+                    conn.execute(f"DELETE FROM {table.name}".encode())
             conn.execute("UPDATE shard SET pos = 0 WHERE pos > 0")
             conn.execute("UPDATE projection SET paused = false WHERE paused")
 

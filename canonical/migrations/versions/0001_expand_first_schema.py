@@ -113,6 +113,14 @@ END
 $body$;
 REVOKE ALL ON FUNCTION append_events FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION append_events TO gnomon_api;
+
+-- When an event was written, of whichever tenant: how late a projection is concerns everyone.
+CREATE FUNCTION event_time(of_shard smallint, of_pos bigint) RETURNS timestamptz
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = public, pg_temp AS $body$
+    SELECT at FROM outbox WHERE shard = of_shard AND pos = of_pos
+$body$;
+REVOKE ALL ON FUNCTION event_time FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION event_time TO gnomon_api;
 """
 
 # The audit's running hash: each entry's hash is SHA-256 of the one before it and the entry.
