@@ -76,10 +76,15 @@ def line(projection: Projection, generation: Mapping[str, Any]) -> Line:
 
 
 def lines(found: Sequence[Projection]) -> list[Line]:
-    """Sum up each generation of each projection; one that has none yet is shown as it is."""
-    return [
-        line(one, generation) for one in found for generation in one["generations"] or [NONE_YET]
-    ]
+    """Sum up each projection's generation that is served, and those in the making beside it."""
+    return [line(one, generation) for one in found for generation in shown(one)]
+
+
+def shown(projection: Projection) -> list[Mapping[str, Any]]:
+    """Return the generations that matter now: not those that were lost before the served one."""
+    served = serving(projection)
+    making = [g for g in projection["generations"] if g["state"] == "building" and g not in served]
+    return [*served, *making] or [NONE_YET]
 
 
 NONE_YET: Final[Mapping[str, Any]] = {

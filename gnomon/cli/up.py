@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -30,6 +31,15 @@ KEEP_ALIVE_S: Final = 75  # above what clients keep idle connections for
 GRACE_S: Final = 10  # requests at work when the server is told to stop
 
 
+class Projection(StrEnum):
+    """What can be built anew."""
+
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+    ENTITY = "entity"
+    AUDIT = "audit"
+
+
 @dataclass(frozen=True)
 class UpOptions:
     """Where the server keeps its state and where it listens; the settings' value if not named."""
@@ -48,8 +58,8 @@ class UpOptions:
         ),
     ] = False
     rebuild: Annotated[
-        list[str] | None,
-        typer.Option(help="Build this projection anew (vector or keyword); may be repeated."),
+        list[Projection] | None,
+        typer.Option(help="Build this projection anew from canonical state; may be repeated."),
     ] = None
     until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False
 
@@ -114,7 +124,7 @@ def _announce(
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     facts = {
         "address": address,
-        "docs": f"{address}/docs",
+        "openapi": f"{address}/openapi.json",
         "tenant": settings.tenant,
         "state": str(settings.folder()),
         "pid": os.getpid(),
@@ -131,7 +141,7 @@ def _welcome(output: Output, facts: dict[str, Any]) -> None:
     where = "" if facts["address"] == "http://127.0.0.1:7377" else f" --url {facts['address']}"
     out = output.screen.out
     out.print(f"Gnomon {facts['version']} is up, after {facts['started_in_s']:.1f} s", style="bold")
-    names = ("address", "docs", "tenant", "state")
+    names = ("address", "openapi", "tenant", "state")
     out.print(screen.facts((name, facts[name]) for name in names))
     out.print("\nTry, in another terminal:", style="dim")
     out.print(f'  gnomon add "Mara is allergic to walnuts" --user mara{where}', markup=False)
