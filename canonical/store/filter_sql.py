@@ -47,7 +47,7 @@ def _condition(
 ) -> ColumnElement[bool]:
     key = literal(field, Text)
     if op is Operator.EXISTS:
-        return metadata.op("?")(key)
+        return metadata.bool_op("?")(key)
     held = _items(metadata.op("->")(key))
     if op in (Operator.EQ, Operator.IN):
         wanted = value if isinstance(value, tuple) else (value,)
