@@ -28,6 +28,10 @@ class Visible:
     """What a caller may and wants to see. Engines push it down; `drop_reason` is the last word.
 
     An engine may show a little more than this (the re-check drops it), never less.
+
+    A superseded fact has ended where the newer one begins. So a look at another time than now shows
+    what held then, superseded since or not; and who asks for superseded facts is shown them though
+    they have ended.
     """
 
     scope: Scope
@@ -39,7 +43,7 @@ class Visible:
 
     def statuses(self) -> tuple[Status, ...]:
         """Return the statuses that may be shown."""
-        if self.include_superseded:
+        if self.include_superseded or self.as_of != self.now:
             return (Status.ACTIVE, Status.SUPERSEDED)
         return (Status.ACTIVE,)
 
@@ -52,7 +56,7 @@ def drop_reason(record: Record, visible: Visible) -> DropReason | None:
         return DropReason(record.status.value)
     if is_expired(record, visible.now) and not visible.show_expired:
         return DropReason.EXPIRED
-    if not is_valid(record, visible.as_of):
+    if not _holds(record, visible):
         return DropReason.NOT_VALID
     if visible.where is not None and not filters.matches(visible.where, record.metadata):
         return DropReason.FILTERED
@@ -66,5 +70,14 @@ def is_expired(record: Record, now: datetime) -> bool:
 
 def is_valid(record: Record, as_of: datetime) -> bool:
     """Tell whether the record's fact holds at `as_of`."""
-    after = record.valid_from is None or record.valid_from <= as_of
-    return after and (record.valid_to is None or as_of < record.valid_to)
+    return _has_begun(record, as_of) and (record.valid_to is None or as_of < record.valid_to)
+
+
+def _holds(record: Record, visible: Visible) -> bool:
+    if visible.include_superseded and record.status is Status.SUPERSEDED:
+        return _has_begun(record, visible.as_of)
+    return is_valid(record, visible.as_of)
+
+
+def _has_begun(record: Record, as_of: datetime) -> bool:
+    return record.valid_from is None or record.valid_from <= as_of

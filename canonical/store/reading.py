@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 from sqlalchemy import ColumnElement, and_, func, literal, or_, select
 
-from canonical.domain.records import Link, Record, Version
+from canonical.domain.records import Link, Record, Status, Version
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from canonical.errors import NotFoundError, StoreUnavailableError
@@ -228,7 +228,10 @@ def conditions(visible: Visible) -> list[ColumnElement[bool]]:
     found.append(columns.status.in_([status.value for status in visible.statuses()]))
     at = literal(visible.as_of)
     found.append(or_(columns.valid_from.is_(None), columns.valid_from <= at))
-    found.append(or_(columns.valid_to.is_(None), columns.valid_to > at))
+    holds = [columns.valid_to.is_(None), columns.valid_to > at]
+    if visible.include_superseded:
+        holds.append(columns.status == Status.SUPERSEDED.value)
+    found.append(or_(*holds))
     if not visible.show_expired:
         now = literal(visible.now)
         found.append(or_(columns.expires_at.is_(None), columns.expires_at > now))

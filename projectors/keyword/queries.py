@@ -9,6 +9,7 @@ from tantivy import FieldType, Occur, Query
 
 from canonical.domain import filters
 from canonical.domain.filters import AllOf, AnyOf, Condition, Filter, Not, Operator
+from canonical.domain.records import Status
 from canonical.domain.visibility import Visible
 from projectors.keyword import schema
 from projectors.keyword.documents import STATUS_CODES
@@ -44,13 +45,21 @@ class Queries:
         must += [self._term(name, value) for name, value in scope.named().items()]
         as_of = micros(visible.as_of)
         must.append(self._integers(schema.VALID_FROM, None, as_of))
-        must.append(self._integers(schema.VALID_TO, as_of + 1, None))
+        must.append(self._unended(visible))
         if not visible.show_expired:
             must.append(self._integers(schema.EXPIRES_AT, micros(visible.now) + 1, None))
         if visible.where is not None:
             must.append(self._where(visible.where, tenant))
         # A filter says yes or no; it must not move a score.
         return [(Occur.Must, Query.const_score_query(query, 0.0)) for query in must]
+
+    def _unended(self, visible: Visible) -> Query:
+        unended = self._integers(schema.VALID_TO, micros(visible.as_of) + 1, None)
+        if not visible.include_superseded:
+            return unended
+        codes = [STATUS_CODES[Status.SUPERSEDED]]
+        superseded = Query.term_set_query(self._fields, schema.STATUS, codes)
+        return Query.boolean_query([(Occur.Should, unended), (Occur.Should, superseded)])
 
     def _statuses(self, visible: Visible) -> Query:
         codes = [STATUS_CODES[status] for status in visible.statuses()]

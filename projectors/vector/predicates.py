@@ -5,6 +5,7 @@ from typing import assert_never
 
 from canonical.domain import filters
 from canonical.domain.filters import AllOf, AnyOf, Condition, Filter, Not, Operator
+from canonical.domain.records import Status
 from canonical.domain.visibility import Visible
 from projectors.vector import schema
 from projectors.vector.mapping import asked, in_order
@@ -72,13 +73,20 @@ def seen(visible: Visible) -> Predicate:
         *scope,
         Is(schema.STATUS, tuple(status.value for status in visible.statuses())),
         No(Within(field=schema.VALID_FROM, gt=as_of)),  # a missing bound is within no bounds
-        No(Within(field=schema.VALID_TO, lte=as_of)),
+        _unended(visible),
     ]
     if not visible.show_expired:
         parts.append(No(Within(field=schema.EXPIRES_AT, lte=asked(visible.now))))
     if visible.where is not None:
         parts.append(matching(visible.where))
     return Every(tuple(parts))
+
+
+def _unended(visible: Visible) -> Predicate:
+    unended = No(Within(field=schema.VALID_TO, lte=asked(visible.as_of)))
+    if not visible.include_superseded:
+        return unended
+    return Some((unended, Is(schema.STATUS, (Status.SUPERSEDED.value,))))
 
 
 def matching(where: Filter) -> Predicate:

@@ -127,6 +127,18 @@ def test_a_page_names_what_it_refuses_and_takes_the_rest(corner: Corner) -> None
     assert corner.found("walnuts") == [good.id]
 
 
+def test_superseded_facts_are_shown_as_of_their_time_or_when_asked_for(corner: Corner) -> None:
+    """P6: the older fact has ended where the newer one begins; an active one that ended is none."""
+    ended = {"valid_to": NOW - TICK}
+    (older,) = corner.add("word", status=Status.SUPERSEDED, **ended)
+    (past,) = corner.add("word", **ended)
+    corner.add("word", status=Status.SUPERSEDED, valid_from=NOW + TICK)
+    assert corner.found("word") == []
+    assert corner.found("word", include_superseded=True) == [older.id]
+    before = NOW - timedelta(hours=1)
+    assert set(corner.found("word", as_of=before)) == {older.id, past.id}
+
+
 # Marks
 
 

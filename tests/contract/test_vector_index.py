@@ -274,6 +274,17 @@ def test_an_update_leaves_nothing_of_what_was(corner: Corner) -> None:
     assert corner.found(now=NOW + MICROSECOND) == []
 
 
+def test_superseded_facts_are_shown_as_of_their_time_or_when_asked_for(corner: Corner) -> None:
+    """P6: the older fact has ended where the newer one begins; an active one that ended is none."""
+    ended = NOW - timedelta(minutes=1)
+    (older,) = corner.add("tea", status=Status.SUPERSEDED, valid_to=ended)
+    (past,) = corner.add("tea", valid_to=ended)
+    corner.add("tea", status=Status.SUPERSEDED, valid_from=NOW + timedelta(minutes=1))
+    assert corner.found() == []
+    assert corner.found(include_superseded=True) == [older.id]
+    assert set(corner.found(as_of=NOW - timedelta(hours=1))) == {older.id, past.id}
+
+
 # Marks
 
 

@@ -311,13 +311,13 @@ def test_crossed_writers_of_many_shards_never_wait_in_a_circle(
     writer = store.writer()
 
     def bulks(n: int) -> None:
-        for round_ in range(15):
+        for round_ in range(6):
             add_chunk(writer, Chunk([(i, new(f"{n}/{round_}/{i}")) for i in range(60)]))
 
     answers = at_once([partial(bulks, n) for n in range(6)])
     assert answers == [None] * 6
     assert met == []
-    assert store.one("SELECT count(*) FROM memory") == 6 * 15 * 60
+    assert store.one("SELECT count(*) FROM memory") == 6 * 6 * 60
     store.check()
 
 

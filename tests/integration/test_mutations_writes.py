@@ -16,6 +16,7 @@ from canonical.domain.door import LIMITS
 from canonical.domain.filters import facets
 from canonical.domain.records import Link, Op, Record, Status, Tombstone
 from canonical.domain.scope import Scope
+from canonical.domain.visibility import Visible
 from canonical.errors import (
     InvalidInputError,
     NotFoundError,
@@ -32,6 +33,7 @@ from canonical.store.reading import CanonicalReader
 from tests.support.builders import NOW, TENANT, Store, at_once, new
 
 MISSING = UUID(int=1)
+SINCE_EVER = ["lives in Porto", "lives in Lisbon"]  # of the newer one nobody said since when
 
 
 def get(store: Store, written: Written) -> Record:
@@ -359,6 +361,24 @@ class TestSupersede:
         assert [r.superseded_by for r in held] == [*chain[1:], None]
         assert [r.valid_to for r in held[:3]] == [r.created_at for r in held[1:]]
         store.check()
+
+    def test_it_is_listed_as_of_its_time_and_when_it_is_asked_for(self, store: Store) -> None:
+        """P6: hidden by default, shown as of a time at which it held, and to who asks for it."""
+        writer, reader = store.writer(), CanonicalReader(store.api)
+        first = add(writer, new("lives in Lisbon"))
+        _, newer = supersede(writer, first.memory_id, new("lives in Porto"))
+        moved = get(store, newer).created_at
+        later = moved + timedelta(hours=1)
+        plain = Visible(scope=Scope(TENANT, user_id="alice"), now=later, as_of=later)
+        for visible, shown in (
+            (plain, ["lives in Porto"]),
+            (replace(plain, include_superseded=True), ["lives in Porto", "lives in Lisbon"]),
+            (replace(plain, as_of=moved), ["lives in Porto"]),
+            (replace(plain, as_of=moved - timedelta(microseconds=1)), SINCE_EVER),
+        ):
+            found, _ = reader.page(visible, after=None, limit=10)
+            assert {record.text for record in found} == set(shown), visible
+            assert reader.count(visible) == len(shown)
 
     def test_of_two_at_once_one_is_told_of_the_other(self, store: Store) -> None:
         writer = store.writer()

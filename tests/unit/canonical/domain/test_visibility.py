@@ -96,6 +96,29 @@ def test_a_fact_holds_from_its_first_instant_to_before_its_last() -> None:
     assert drop_reason(held, visible(as_of=NOW - TICK)) is DropReason.NOT_VALID
 
 
+def test_a_look_at_another_time_shows_what_held_then() -> None:
+    """Superseded since or not: the older fact ends where the newer one begins."""
+    noon, evening = NOW - timedelta(hours=8), NOW - timedelta(hours=2)
+    older = record(status=Status.SUPERSEDED, valid_to=evening)
+    newer = record(valid_from=evening)
+    for as_of, shown in ((NOW, [newer]), (noon, [older]), (evening, [newer])):
+        seen = [r for r in (older, newer) if drop_reason(r, visible(as_of=as_of)) is None]
+        assert seen == shown, as_of
+    assert drop_reason(older, visible()) is DropReason.SUPERSEDED
+    gone = record(status=Status.DELETED, tombstone=TOMB, valid_to=evening)
+    assert drop_reason(gone, visible(as_of=noon)) is DropReason.DELETED
+
+
+def test_who_asks_for_superseded_facts_is_shown_them_though_they_have_ended() -> None:
+    asked = visible(include_superseded=True)
+    older = record(status=Status.SUPERSEDED, valid_to=NOW - TICK)
+    assert drop_reason(older, asked) is None
+    early = record(status=Status.SUPERSEDED, valid_from=NOW + TICK)
+    assert drop_reason(early, asked) is DropReason.NOT_VALID
+    # An active fact that has ended by itself is none of them.
+    assert drop_reason(record(valid_to=NOW - TICK), asked) is DropReason.NOT_VALID
+
+
 def test_the_callers_filter_comes_last() -> None:
     where = filters.parse({"colour": "red"})
     assert drop_reason(record(metadata={"colour": "red"}), visible(where=where)) is None
