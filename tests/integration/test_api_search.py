@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import text as sql
 
 from canonical.domain.positions import Position, to_token
-from tests.support.http_server import Api, Client, served, texts
+from tests.support.http_server import Api, Client, served, served_apart, texts
+from tests.support.postgres import Server
 
 ONE = "01997f0c-8a5e-7cc1-9f0e-3b7d5c1a2e44"
 
@@ -22,6 +23,18 @@ def api(database_url: str) -> Iterator[Api]:
 @pytest.fixture
 def client(api: Api) -> Client:
     return api.client()
+
+
+@pytest.fixture(scope="module")
+def still(postgres: Server, template: str) -> Iterator[Api]:
+    """An API that refuses everything that is asked of it here."""
+    with served_apart(postgres, template) as api:
+        yield api
+
+
+@pytest.fixture
+def refusing(still: Api) -> Client:
+    return still.client()
 
 
 def refused(answer: Any) -> tuple[int, str | None]:
@@ -59,9 +72,9 @@ def test_an_engine_that_is_down_makes_the_answer_degraded_and_not_fail(client: C
 
 
 @pytest.mark.parametrize("top_k", [-1, 201, "5", None, 1.5, True, [], 10**30])
-def test_a_top_k_out_of_bounds_is_refused_with_the_bounds(client: Client, top_k: Any) -> None:
+def test_a_top_k_out_of_bounds_is_refused_with_the_bounds(refusing: Client, top_k: Any) -> None:
     """Q-16"""
-    answer = ask(client, top_k=top_k)
+    answer = ask(refusing, top_k=top_k)
     assert refused(answer) == (422, "top_k")
     assert "0 to 200" in answer.json()["detail"]
 
@@ -78,11 +91,11 @@ def test_top_k_at_its_edges_and_left_out_is_said_in_the_answer(client: Client) -
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.1, "0.5", None, True])
-def test_a_threshold_is_a_share(client: Client, threshold: Any) -> None:
-    assert refused(ask(client, threshold=threshold)) == (422, "threshold")
+def test_a_threshold_is_a_share(refusing: Client, threshold: Any) -> None:
+    assert refused(ask(refusing, threshold=threshold)) == (422, "threshold")
     for literal in ("NaN", "1e400", "Infinity"):
         raw = f'{{"query": "a", "user_id": "u", "threshold": {literal}}}'
-        assert refused(client.raw("POST", "/v1/search", raw)) == (400, "body")
+        assert refused(refusing.raw("POST", "/v1/search", raw)) == (400, "body")
 
 
 def test_an_answer_without_hits_says_how_many_records_the_scope_has(client: Client) -> None:
@@ -98,9 +111,9 @@ def test_an_answer_without_hits_says_how_many_records_the_scope_has(client: Clie
     ("query", "status"),
     [("", 422), (" \t\n", 422), ("\u200b", 422), (None, 422), (7, 422), ("a " * 5_000, 422)],
 )
-def test_a_query_without_a_question_is_refused(client: Client, query: Any, status: int) -> None:
+def test_a_query_without_a_question_is_refused(refusing: Client, query: Any, status: int) -> None:
     """Q-11"""
-    assert refused(ask(client, query=query)) == (status, "query")
+    assert refused(ask(refusing, query=query)) == (status, "query")
 
 
 @pytest.mark.parametrize("query", ["???", "！！", "的", "🙂", "a" * 8_192, "%", "*"])  # noqa: RUF001
@@ -138,20 +151,20 @@ def test_a_query_without_words_never_shows_the_whole_scope_as_matching(
     ],
 )
 def test_what_a_search_does_not_know_is_refused_by_name(
-    client: Client, fields: dict[str, Any], field: str | None
+    refusing: Client, fields: dict[str, Any], field: str | None
 ) -> None:
     """S-01, S-02, S-05, S-09: nothing is ignored, so that nothing runs wider than asked."""
-    status, said = refused(ask(client, **fields))
+    status, said = refused(ask(refusing, **fields))
     assert status == 422
     assert field is None or said == field
 
 
-def test_a_filter_nested_a_thousand_deep_is_refused(client: Client) -> None:
+def test_a_filter_nested_a_thousand_deep_is_refused(refusing: Client) -> None:
     """A-04"""
     deep = '{"NOT":' * 1_000 + '{"a":1}' + "}" * 1_000
-    answer = client.raw("POST", "/v1/search", f'{{"query":"a","user_id":"u","filter":{deep}}}')
+    answer = refusing.raw("POST", "/v1/search", f'{{"query":"a","user_id":"u","filter":{deep}}}')
     assert refused(answer)[0] in (400, 422)
-    listed = client.get("/v1/memories", params={"user_id": "u", "filter": deep})
+    listed = refusing.get("/v1/memories", params={"user_id": "u", "filter": deep})
     assert refused(listed)[0] in (400, 422)
 
 
@@ -204,21 +217,23 @@ def test_what_is_hidden_is_shown_when_asked_for_in_lists_and_searches(client: Cl
 
 
 @pytest.mark.parametrize("after", ["", "x", 7, "ü", "AQAAAAAAAAABAAcAAAAAAAAAKrMmDqo"[:-1], {}])
-def test_a_position_that_is_none_is_refused(client: Client, after: Any) -> None:
-    assert refused(ask(client, after=after)) == (422, "after")
+def test_a_position_that_is_none_is_refused(refusing: Client, after: Any) -> None:
+    assert refused(ask(refusing, after=after)) == (422, "after")
 
 
-def test_a_position_of_another_life_of_the_log_is_refused(api: Api, client: Client) -> None:
+def test_a_position_of_another_life_of_the_log_is_refused(still: Api, refusing: Client) -> None:
     """P7, P13: what it stood for may be gone, and a search can't promise to know of it."""
-    for epoch in (api.services.epoch - 1, api.services.epoch + 1):
-        answer = ask(client, after=to_token(Position(epoch, {0: 1})))
+    for epoch in (still.services.epoch - 1, still.services.epoch + 1):
+        answer = ask(refusing, after=to_token(Position(epoch, {0: 1})))
         assert refused(answer) == (422, "after")
         assert "restore" in answer.json()["detail"]
 
 
-def test_a_position_that_the_log_has_not_reached_is_not_answered(api: Api, client: Client) -> None:
+def test_a_position_that_the_log_has_not_reached_is_not_answered(
+    still: Api, refusing: Client
+) -> None:
     """P7: 503 rather than an answer that lacks the write."""
-    answer = ask(client, after=to_token(Position(api.services.epoch, {3: 10**9})))
+    answer = ask(refusing, after=to_token(Position(still.services.epoch, {3: 10**9})))
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
     assert answer.headers["Retry-After"] == "1"
 

@@ -266,23 +266,21 @@ WRONG = ["*", "alice*", "?", "a?b", " alice", "alice ", "alice\n", "\t", "", "x"
 
 
 @pytest.mark.parametrize("name", ["user_id", "agent_id", "run_id"])
-@pytest.mark.parametrize("value", WRONG)
-def test_an_id_with_a_wildcard_or_padding_is_refused_by_every_verb(
-    api: Api, name: str, value: str
-) -> None:
+def test_an_id_with_a_wildcard_or_padding_is_refused_by_every_verb(api: Api, name: str) -> None:
     """S-01, S-11: and alice's record stays."""
     client = api.client()
     client.add(MARKER, user_id="alice", agent_id="alice", run_id="alice")
-    scope = {name: value}
-    answers: list[httpx.Response] = [
-        client.post("/v1/memories", json={"text": "x", **scope}),
-        client.post("/v1/search", json={"query": "x", **scope}),
-        client.get("/v1/memories", params=scope),
-        client.delete("/v1/memories", params=scope),
-    ]
-    assert [answer.status_code for answer in answers] == [422] * 4
-    assert {answer.json()["field"] for answer in answers} == {name}
-    assert not any(MARKER in answer.text for answer in answers)
+    for value in WRONG:
+        scope = {name: value}
+        answers: list[httpx.Response] = [
+            client.post("/v1/memories", json={"text": "x", **scope}),
+            client.post("/v1/search", json={"query": "x", **scope}),
+            client.get("/v1/memories", params=scope),
+            client.delete("/v1/memories", params=scope),
+        ]
+        assert [answer.status_code for answer in answers] == [422] * 4, value
+        assert {answer.json()["field"] for answer in answers} == {name}, value
+        assert not any(MARKER in answer.text for answer in answers)
     assert client.listed()["total"] == 1
 
 

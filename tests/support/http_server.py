@@ -1,6 +1,7 @@
 """The HTTP API on a loopback port of its own, as `gnomon up` serves it, over a test's database."""
 
 import json
+import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from gnomon.api.services import Services
 from inference.fakes import HashEmbedder
 from search.ports import Engines
 from search.searcher import Searcher
+from tests.support.postgres import Server
 
 START_S = 20
 ALL = frozenset({Right.ADMIN})
@@ -160,6 +162,18 @@ class Api:
     def socket(self) -> socket.socket:
         """Connect without a client in between."""
         return self.stack.enter_context(socket.create_connection((self.host, self.port), START_S))
+
+
+@contextmanager
+def served_apart(postgres: Server, template: str) -> Iterator[Api]:
+    """Serve an API on a database of its own: for many tests, none of which writes."""
+    name = f"gnomon_test_api_{secrets.token_hex(6)}"
+    url = postgres.create(name, template=template)
+    try:
+        with served(url) as api:
+            yield api
+    finally:
+        postgres.drop(name)
 
 
 class Client(httpx.Client):
