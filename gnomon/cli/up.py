@@ -22,12 +22,15 @@ from gnomon.cli.session import Output, command, read_settings
 from gnomon.cli.version import program_version
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from gnomon.settings import Settings
 
 app = typer.Typer()
 
 BACKLOG: Final = 2048
 KEEP_ALIVE_S: Final = 75  # above what clients keep idle connections for
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 GRACE_S: Final = 10  # requests at work when the server is told to stop
 
 
@@ -83,17 +86,47 @@ def up(output: Output, options: UpOptions) -> None:
     at a time works on a state folder.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    settings, started = options.settings(), time.monotonic()
-    _stop_on_signals()
+    settings, started, stop = options.settings(), time.monotonic(), Stop()
+    stop.listen()
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
     output.screen.note("starting …")
     with suppress(KeyboardInterrupt):
-        _serve(output, settings, started)
+        _serve(output, settings, stop, started)
     output.screen.note("stopped")
 
 
-def _serve(output: Output, settings: "Settings", started: float) -> None:
+class Stop:
+    """The wish to stop, by Ctrl-C or SIGTERM: heard at once, obeyed where nothing is half open.
+
+    Raised as an exception wherever the start happens to be, it could leave behind a Postgres that
+    was just made and that nobody knows of yet. A second signal is raised all the same.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is wished for yet."""
+        self.asked = False
+        self.server: uvicorn.Server | None = None
+
+    def listen(self) -> None:
+        """Hear signals from now on; the server does so by itself while it serves."""
+        for number in SIGNALS:
+            signal.signal(number, self._hear)
+
+    def _hear(self, _number: int, _frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        if self.server is not None:
+            self.server.should_exit = True
+
+    def end(self) -> None:
+        """Let no further signal cut the closing of the engines short."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> None:
     import uvicorn  # noqa: PLC0415 - only this command serves
 
     from canonical.store.state_lock import StateLock  # noqa: PLC0415
@@ -102,18 +135,21 @@ def _serve(output: Output, settings: "Settings", started: float) -> None:
     with StateLock(settings.folder()):
         pass  # says who runs, before it can be taken for a port in use
     with _listening(settings) as listener, serving.open_embedded(settings) as running:
-        config = uvicorn.Config(
-            running.app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACE_S,
+        stop.server = uvicorn.Server(
+            uvicorn.Config(
+                running.app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+            )
         )
-        _announce(output, settings, listener, time.monotonic() - started)
-        with _undisturbed_end():
-            uvicorn.Server(config).run(sockets=[listener])
+        if not stop.asked:
+            _announce(output, settings, listener, time.monotonic() - started)
+            stop.server.run(sockets=[listener])
+        stop.end()
 
 
 def _announce(
@@ -165,22 +201,6 @@ def _listening(settings: "Settings") -> Iterator[socket.socket]:
         ) from None
     with listener:
         yield listener
-
-
-def _stop_on_signals() -> None:
-    """Let SIGTERM end the process as Ctrl-C does: everything that is open is closed in order."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-@contextmanager
-def _undisturbed_end() -> Iterator[None]:
-    """Once the server has stopped, let no further signal cut the closing of the engines short."""
-    try:
-        with suppress(KeyboardInterrupt):
-            yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _stop_when_stdin_ends() -> None:

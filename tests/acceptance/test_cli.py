@@ -370,6 +370,26 @@ def test_a_server_that_is_told_to_stop_ends_well_and_takes_everything_with_it(
     assert pids_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("made", ["lock", "postgres/data", "keyword"])
+def test_a_server_that_is_told_to_stop_while_it_starts_leaves_nothing_running(
+    tmp_path: Path, made: str
+) -> None:
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "gnomon.cli", "up", "--no-env", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--state", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as up:
+        until = time.monotonic() + 60
+        while not (state / made).exists():
+            assert time.monotonic() < until
+            assert up.poll() is None
+            threading.Event().wait(0.005)
+        up.send_signal(signal.SIGTERM)
+        _, said = up.communicate(timeout=60)
+    assert (up.returncode, b"Traceback" in said) == (0, False), said.decode()
+    assert pids_of(tmp_path) == []
+
+
 def test_a_forged_audit_entry_ends_verification_with_1(tmp_path: Path) -> None:
     env = {"GNOMON_STATE": str(tmp_path / "state")}
     with Up(tmp_path / "state") as up:
