@@ -22,7 +22,7 @@ from canonical.store.tables import memory
 from tests.support.builders import NOW, Store
 from tests.support.postgres import Server
 
-TENANTS, RECORDS = 3, 12_000  # records of each; a scope has 60 of them
+TENANTS, RECORDS = 3, 6_000  # records of each; a scope has 30 of them
 LARGE = {"memory", "memory_version", "outbox", "mutation", "source_event", "link", "parked"}
 
 FILL = """

@@ -40,7 +40,7 @@ def can_be_sent(exc: RejectedError) -> None:
     orjson.dumps([str(exc), exc.hint, exc.code, getattr(exc, "field", None)])
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(value=TEXTS)
 @example("e\u0301\u00e9")
 def test_a_text_is_let_in_as_it_is_or_refused(value: str) -> None:
@@ -58,7 +58,7 @@ def test_a_text_is_let_in_as_it_is_or_refused(value: str) -> None:
     value.encode()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(value=TEXTS)
 def test_an_id_is_let_in_as_it_is_or_refused(value: str) -> None:
     """S-01, S-08, S-11."""
@@ -72,7 +72,7 @@ def test_an_id_is_let_in_as_it_is_or_refused(value: str) -> None:
     value.encode()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(value=JSON)
 @example({"k": {"\ud83d": 1}})
 @example({"user_id": "bob"})
@@ -89,7 +89,7 @@ def test_metadata_is_let_in_as_it_is_or_refused(value: Any) -> None:
     assert b"\\u0000" not in orjson.dumps(checked)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(body=BODIES | JSON)
 def test_a_new_memory_is_let_in_or_refused(body: Any) -> None:
     """W-08, W-09: nothing but a refusal comes of any body."""

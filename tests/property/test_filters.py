@@ -84,7 +84,7 @@ def holds(where: Filter, held: Facets) -> bool:  # noqa: PLR0911 - a line for ea
             return any(RANGES[op](n, float(bound)) for key, n in held.numbers if key == name)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(raw=FILTERS, metadata=METADATA)
 def test_facets_decide_as_the_metadata_does(raw: dict[str, Any], metadata: dict[str, Any]) -> None:
     """S-09: every engine and the tail give the same ids."""
@@ -138,7 +138,7 @@ ANYTHING = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(raw=ANYTHING)
 def test_whatever_is_sent_is_read_or_refused(raw: object) -> None:
     """S-02, S-09, W-08: and what was read names no field of the record."""
