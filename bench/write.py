@@ -1,12 +1,13 @@
 """Bulk adds against plain COPY of the same rows; single adds against a bare insert and commit."""
 
 import argparse
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -25,29 +26,45 @@ CALLER = Caller("default", "bench")
 
 
 def bulk_rate(url: str, raws: list[dict[str, object]], writers: int) -> float:
-    """Add records in process, from JSON values to commits; returns records a second."""
-    database = Database(url, Role.API, connections=writers)
-    writer = Writer(database, CALLER, SystemClock())
-    parts = [raws[n::writers] for n in range(writers)]
-    with ThreadPoolExecutor(writers) as pool:
-        list(pool.map(lambda _: _warm(database), range(writers)))
-        began = time.perf_counter()
-        list(pool.map(lambda part: _add_all(writer, part), parts))
-        took = time.perf_counter() - began
-    database.close()
+    """Add records in process, from JSON values to commits; a process a writer; records a second."""
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Semaphore(0), context.Event()
+    done = context.Queue()
+    processes = [
+        context.Process(target=_write, args=(url, raws[n::writers], ready, go, done))
+        for n in range(writers)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    began = time.perf_counter()
+    go.set()
+    for _ in processes:
+        done.get()
+    took = time.perf_counter() - began
+    for process in processes:
+        process.join()
     return len(raws) / took
 
 
-def _warm(database: Database) -> None:
+def _write(url: str, raws: list[dict[str, object]], ready: Any, go: Any, done: Any) -> None:
+    database = Database(url, Role.API, connections=2)
+    writer = Writer(database, CALLER, SystemClock())
     with database.transaction():
+        ready.release()
+        go.wait()
+    for _ in bulk.add_chunks(writer, _chunks(raws)):
         pass
+    done.put(None)
+    database.close()
 
 
-def _add_all(writer: Writer, raws: list[dict[str, object]]) -> None:
+def _chunks(raws: list[dict[str, object]]) -> Iterator[tuple[bulk.Chunk, None]]:
     for start in range(0, len(raws), CHUNK):
         lines = enumerate(raws[start : start + CHUNK], 1)
         items = [(line, new_memory(raw, CALLER)) for line, raw in lines]
-        bulk.add_chunk(writer, bulk.Chunk(items, size=CHUNK))
+        yield bulk.Chunk(items, size=CHUNK), None
 
 
 def median_ms(work: Callable[[], object], times: int) -> float:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -66,16 +67,22 @@ def identifier(value: object, field: str, limits: Limits = LIMITS) -> str:
         raise InvalidInputError(
             field, f"has {len(value)} characters", f"1 to {limits.id_chars} {_ID_RULE}"
         )
-    if (
-        _ID.fullmatch(value) is None
-        or _PAD.match(value[0])
-        or _PAD.match(value[-1])
-        or _VISIBLE.search(value) is None
-    ):
+    if not _is_sound_id(value):
         raise InvalidInputError(
             field, "has a character that an id can't have", f"1 to {limits.id_chars} {_ID_RULE}"
         )
     return value
+
+
+@lru_cache(maxsize=16_384)
+def _is_sound_id(value: str) -> bool:
+    """Tell whether an id within its bound has only what it may have; ids come again and again."""
+    return (
+        _ID.fullmatch(value) is not None
+        and _PAD.match(value[0]) is None
+        and _PAD.match(value[-1]) is None
+        and _VISIBLE.search(value) is not None
+    )
 
 
 def optional_identifier(value: object, field: str, limits: Limits = LIMITS) -> str | None:
@@ -164,6 +171,12 @@ def _check_tree(value: object, place: str, limits: Limits, depth: int = 1) -> No
         raise InvalidInputError(place, f"is {_kind(value)}", "JSON values")
 
 
+def _is_plain(value: object) -> bool:
+    """Tell quickly that most values are fine; what isn't plain is looked at closely."""
+    kind = type(value)
+    return (kind is str and _UNSOUND.search(value) is None) or kind is bool or value is None  # type: ignore[call-overload]
+
+
 def _check_branch(
     value: dict[Any, Any] | list[Any], place: str, limits: Limits, depth: int
 ) -> None:
@@ -181,7 +194,8 @@ def _check_branch(
             raise InvalidInputError(
                 place, "has a key with a NUL or a lone surrogate", _UNICODE_RULE
             )
-        _check_tree(item, places.inside(place, key), limits, depth + 1)
+        if not _is_plain(item):
+            _check_tree(item, places.inside(place, key), limits, depth + 1)
 
 
 def instant(value: object, field: str) -> datetime | None:

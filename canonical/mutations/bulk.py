@@ -1,7 +1,8 @@
 """Add many memories in one transaction, staged by COPY."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,12 @@ class Chunk:
     refused: tuple[Refused, ...] = ()
     size: int | None = None
     all_or_none: bool = False
+    # Made at once, by whoever checks the lines: meanwhile another thread may wait for Postgres.
+    staged: Staged = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Write the lines in COPY's format."""
+        object.__setattr__(self, "staged", staging.staged(self.items))
 
 
 def refusal(line: int, exc: RejectedError) -> Refused:
@@ -48,23 +55,39 @@ def add_chunk(writer: Writer, chunk: Chunk, key: MutationKey | None = None) -> B
                of all or none, when a source event came before with another body.
     Cost:      three round trips; one more when a line names a source event.
     """
-    prepared = staging.staged(chunk.items)
     for _ in range(TWINS):
         try:
-            return writer.database.run(lambda: _attempt(writer, chunk, prepared, key))
+            return writer.database.run(lambda: _attempt(writer, chunk, key))
         except keys.UsedKeyError:
             continue  # a twin has committed: the next attempt finds its answer
     raise StoreUnavailableError("the command's key is being written by others again and again")
 
 
-def _attempt(writer: Writer, chunk: Chunk, prepared: Staged, key: MutationKey | None) -> Batch:
+def add_chunks(
+    writer: Writer, chunks: Iterable[tuple[Chunk, MutationKey | None]]
+) -> Iterator[Batch]:
+    """Add chunks in their order, each as `add_chunk` does, the next made ready meanwhile.
+
+    Guarantee: a batch is yielded once it is committed; where one fails, none after it is begun.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="bulk") as committer:
+        running: Future[Batch] | None = None
+        for chunk, key in chunks:
+            if running is not None:
+                yield running.result()
+            running = committer.submit(add_chunk, writer, chunk, key)
+        if running is not None:
+            yield running.result()
+
+
+def _attempt(writer: Writer, chunk: Chunk, key: MutationKey | None) -> Batch:
     with writer.database.raw() as conn, keys.refusing_used():
         try:
             if (earlier := _begin(conn, chunk, writer.tenant, key)) is not None:
                 return earlier
-            staging.copy(conn, prepared.data)
-            taken = staging.settle(conn, writer.tenant) if prepared.has_events else []
-            plan = Plan(chunk, prepared.ids, taken)
+            staging.copy(conn, chunk.staged.data)
+            taken = staging.settle(conn, writer.tenant) if chunk.staged.has_events else []
+            plan = Plan(chunk, chunk.staged.ids, taken)
             plan.require_all()
             return _finish(conn, plan, writer, key)
         finally:
