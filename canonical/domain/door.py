@@ -174,7 +174,11 @@ def _check_tree(value: object, place: str, limits: Limits, depth: int = 1) -> No
 def _is_plain(value: object) -> bool:
     """Tell quickly that most values are fine; what isn't plain is looked at closely."""
     kind = type(value)
-    return (kind is str and _UNSOUND.search(value) is None) or kind is bool or value is None  # type: ignore[call-overload]
+    if kind is str:
+        return _UNSOUND.search(value) is None  # type: ignore[call-overload]
+    if kind is int:
+        return -(2**63) < value < 2**63  # type: ignore[operator]
+    return kind is bool or value is None
 
 
 def _check_branch(

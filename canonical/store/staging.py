@@ -42,12 +42,11 @@ class Taken:
 def staged(items: Sequence[tuple[int, NewMemory]]) -> Staged:
     """Give each line its id and write it in COPY's text format."""
     salts = os.urandom(SALT_BYTES * len(items))
-    named: dict[int, UUID] = {}
+    named = dict(zip((line for line, _ in items), ids.new_ids(len(items)), strict=True))
     lines: list[str] = []
     for n, (line, new) in enumerate(items):
-        memory_id = named[line] = ids.new_id()
         salt = salts[n * SALT_BYTES : (n + 1) * SALT_BYTES]
-        lines.append(_row(line, memory_id, new, salt))
+        lines.append(_row(line, named[line], new, salt))
     has_events = any(new.provenance.event_id is not None for _, new in items)
     return Staged(named, "".join(lines).encode(), has_events)
 
@@ -55,7 +54,7 @@ def staged(items: Sequence[tuple[int, NewMemory]]) -> Staged:
 def _row(line: int, memory_id: UUID, new: NewMemory, salt: bytes) -> str:
     owner, source = new.scope, new.provenance
     return (
-        f"{line}\t{memory_id}\t{_text(owner.user_id)}\t{_text(owner.agent_id)}\t"
+        f"{line}\t{memory_id.int:032x}\t{_text(owner.user_id)}\t{_text(owner.agent_id)}\t"
         f"{_text(owner.run_id)}\t{_text(new.actor_id)}\t{_text(new.role)}\t{new.kind.value}\t"
         f"{_text(new.text)}\t\\\\x{rows.content_hash(new.text).hex()}\t"
         f"\\\\x{rows.text_mac(new.text, salt).hex()}\t{salt.hex()}\t{_text(new.attributed_to)}\t"
