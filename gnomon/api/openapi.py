@@ -8,7 +8,7 @@ from typing import Any, Final
 from gnomon.api import examples, health, problems
 from gnomon.api.operations import JSON, OPERATIONS, PARAMETERS, Operation, Shown
 from gnomon.api.routes import ROUTES, Route
-from gnomon.api.schemas import SCHEMAS, UUID, ref
+from gnomon.api.schemas import SCHEMAS, TEXT, UUID, ref
 
 Json = dict[str, Any]
 
@@ -93,10 +93,16 @@ def _responses(described: Operation) -> Json:
         str(status): {
             "description": "The answer.",
             "content": {described.answer_type: _content(shown)},
+            **_headers(described),
         }
         for status, shown in described.answers.items()
     }
     return {**answers, "default": problem}
+
+
+def _headers(described: Operation) -> Json:
+    said = {name: {"description": w, "schema": TEXT} for name, w in described.headers.items()}
+    return {"headers": said} if said else {}
 
 
 def _content(shown: Shown) -> Json:

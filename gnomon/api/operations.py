@@ -21,13 +21,17 @@ Shown = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One route, described. `answers` by their status; what isn't in it is a problem document."""
+    """One route, described. `answers` by their status; what isn't in it is a problem document.
+
+    `headers`: of every answer, each in words.
+    """
 
     answers: Mapping[int, Shown]
     parameters: frozenset[str] = frozenset()
     body: Shown = field(default_factory=dict)
     media_type: str = JSON  # of the body
     answer_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def _made(shown: Shown) -> Mapping[int, Shown]:
@@ -94,7 +98,9 @@ OPERATIONS: Final[Mapping[Endpoint, Operation]] = {
         answers={OK: {"Write": {**WRITE, "version": 2, "status": "deleted"}}},
     ),
     search.search: Operation(
-        body={"Question": examples.QUESTION}, answers={OK: {"Found": examples.FOUND}}
+        body={"Question": examples.QUESTION},
+        answers={OK: {"Found": examples.FOUND}},
+        headers={search.TIMES: "How long each part took, in milliseconds."},
     ),
     search.used: Operation(
         body={"Usage": examples.USAGE},

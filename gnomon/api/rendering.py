@@ -1,7 +1,7 @@
 """Records, versions and answers as JSON: one shape per thing, whichever route shows it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -131,6 +131,11 @@ def found(answer: Answer, *, explain: bool) -> Json:
         said["candidates"] = [considered(one) for one in answer.considered]
         said["seconds"] = dict(answer.seconds)
     return said
+
+
+def timing(seconds: Mapping[str, float]) -> str:
+    """Write how long parts took as a `Server-Timing` header, which is in milliseconds."""
+    return ", ".join(f"{part};dur={took * 1_000:.3f}" for part, took in seconds.items())
 
 
 def hit(one: Hit) -> Json:

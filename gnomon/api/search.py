@@ -20,6 +20,7 @@ SEARCH_FIELDS: Final = questions.VISIBLE_FIELDS | {
 }
 USED_FIELDS: Final = frozenset({"packed", "used"})
 MAX_USED: Final = 1_000
+TIMES: Final = "Server-Timing"
 
 
 def search(call: Call) -> Response:
@@ -29,7 +30,10 @@ def search(call: Call) -> Response:
     answer = call.services.searcher.search(query)
     applied = {"top_k": query.top_k, "threshold": query.threshold}
     items = rendering.listed([rendering.hit(one) for one in answer.hits])
-    return json_response(items | applied | rendering.found(answer, explain=query.explain))
+    said = json_response(items | applied | rendering.found(answer, explain=query.explain))
+    if answer.seconds:
+        said.headers[TIMES] = rendering.timing(answer.seconds)
+    return said
 
 
 def read_query(call: Call, given: Mapping[str, Any]) -> Query:

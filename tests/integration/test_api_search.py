@@ -46,6 +46,17 @@ def ask(client: Client, **fields: Any) -> Any:
     return client.post("/v1/search", json={"query": "tea", "user_id": "alice", **fields})
 
 
+def test_the_header_says_how_long_each_part_took(client: Client) -> None:
+    client.add("likes green tea")
+    answer = ask(client, explain=True)
+    said = dict(part.split(";dur=") for part in answer.headers["Server-Timing"].split(", "))
+    told = answer.json()["seconds"]
+    assert {"tail", "recheck", "total"} <= told.keys()
+    assert {part: float(ms) for part, ms in said.items()} == pytest.approx(
+        {part: seconds * 1_000 for part, seconds in told.items()}, abs=0.001
+    )
+
+
 def test_a_hit_is_the_record_with_its_scores(client: Client) -> None:
     made = client.add("likes green tea", metadata={"n": 1})
     found = client.search("green tea", explain=True)
