@@ -34,13 +34,13 @@ def add(writer: Writer, new: NewMemory, key: MutationKey | None = None) -> Writt
 
 def _write(writer: Writer, new: NewMemory, key: MutationKey | None) -> Written:
     record = decide.add(new, ids.new_id(), writer.clock.now())
-    with writer.database.raw() as conn, keys.refusing_used(), one_trip(conn) as cursor:
-        cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
-        if key is not None:
-            keys.remember(cursor, writer.tenant, key, [(record.id, 1)])
-        keys.claim_source_event(cursor, record, rows.fingerprint(new))
-        written = records.add(cursor, record, writer.caller.name)
-        conn.commit()
+    with writer.database.raw() as conn, keys.refusing_used():
+        with one_trip(conn) as cursor:
+            cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+            if key is not None:
+                keys.remember(cursor, writer.tenant, key, [(record.id, 1)])
+            keys.claim_source_event(cursor, record, rows.fingerprint(new))
+            written = records.add(cursor, record, writer.caller.name)
         return written()
 
 

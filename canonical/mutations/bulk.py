@@ -153,8 +153,7 @@ def _finish(conn: psycopg.Connection, plan: Plan, writer: Writer, key: MutationK
             keys.remember(cursor, writer.tenant, key, answer, plan.outcome())
         cursor.execute(statements.for_driver("insert_incoming"), parameters)
         cursor.execute(statements.for_driver("announce_incoming"), parameters)
-        conn.commit()
-        placed = {line: (shard, pos) for line, shard, pos in cursor.fetchall()}
+    placed = {line: (shard, pos) for line, shard, pos in cursor.fetchall()}
     return Batch(plan.written(placed), plan.refused)
 
 

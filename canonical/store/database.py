@@ -153,11 +153,18 @@ SET_TENANT = text("SELECT set_config('gnomon.tenant', :tenant, true)")
 
 @contextmanager
 def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
-    """Send all that the block executes in one round trip; an error rolls all of it back."""
+    """Send all that the block executes, and the commit, in one round trip.
+
+    Guarantee: after the block it is committed, and the cursor holds the results of what it executed
+               last. An error of any part rolls all of it back.
+    """
+    cursor = conn.cursor()
     try:
-        with conn.pipeline(), conn.cursor() as cursor:
+        with conn.pipeline():
             try:
                 yield cursor
+                # Not conn.commit(): in a pipeline that is a round trip of its own.
+                conn.cursor().execute(b"COMMIT")
             except BaseException:
                 with suppress(pg.PipelineAborted):  # what was queued behind the error
                     conn.rollback()
