@@ -21,6 +21,8 @@ NOT_OURS = (
     r"(^|[\s\"'=(`:])/(work|root|Users|opt|mnt)/\w",
     r"/home/\w+/",
 )
+RECORDS = ROOT / "docs" / "adr"
+CITED = re.compile(r"\badr/(\d{4}(?:-[\w-]+)?)")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)( ; [^\\]+)? \\$")
 
 
@@ -101,6 +103,56 @@ def test_the_lock_holds_what_pyproject_asks_for(lock: str) -> None:
 def test_both_locks_agree() -> None:
     dev = pins("requirements-dev.txt")
     assert {name: dev.get(name) for name in pins("requirements.txt")} == pins("requirements.txt")
+
+
+def records() -> dict[str, Path]:
+    """Number of a decision record → its file."""
+    return {path.name[:4]: path for path in RECORDS.glob("[0-9]*.md")}
+
+
+def cited(text: str) -> set[str]:
+    """Return the decision records that a text names, by number or as a whole file."""
+    return {m[1] for m in CITED.finditer(text)}
+
+
+def unknown(names: set[str]) -> list[str]:
+    """Return those that are neither a record's number nor its file's name."""
+    held = records()
+    return sorted(n for n in names if n[:4] not in held or n not in (n[:4], held[n[:4]].stem))
+
+
+def test_every_decision_that_is_cited_has_its_record() -> None:
+    found = {}
+    for path in tracked():
+        text = path.read_bytes().decode(errors="replace")
+        names = cited(text)
+        if path.parent == RECORDS:
+            names |= set(re.findall(r"\]\((\d{4}[\w-]*)\.md", text))
+        if missing := unknown(names):
+            found[str(path.relative_to(ROOT))] = missing
+    assert found == {}
+
+
+def test_the_search_for_citations_finds_them() -> None:
+    place = "docs/" + "adr/"
+    text = f"Source: {place}0001-embedded-postgres.md, and {place}0002; {place}0098-gone.md."
+    assert cited(text) == {"0001-embedded-postgres", "0002", "0098-gone"}
+    assert unknown({"0001-embedded", "0001-embedded-postgres", "0002", "0098-gone", "0099"}) == [
+        "0001-embedded",
+        "0098-gone",
+        "0099",
+    ]
+
+
+def test_the_table_of_decisions_lists_every_record_with_its_title_and_status() -> None:
+    rows = [r for r in (RECORDS / "README.md").read_text().splitlines() if r.startswith("| [")]
+    wanted = []
+    for path in sorted(records().values()):
+        title, _, status = path.read_text().splitlines()[:3]
+        name, state = title.removeprefix("# "), status.removeprefix("Status: ")
+        wanted.append(f"| [{name}]({path.name}) | {state} |")
+    assert rows == wanted
+    assert len(wanted) == len(list(RECORDS.glob("[0-9]*.md"))), "a number is taken twice"
 
 
 def test_every_dependency_has_its_row_in_the_decision_about_them() -> None:
