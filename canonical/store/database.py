@@ -18,6 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from canonical.errors import StoreUnavailableError, UnsafeStoreError
+from canonical.store import jsonb
 from canonical.store.urls import driver_url
 
 T = TypeVar("T")
@@ -85,8 +86,7 @@ class Database:
         calls = ", ".join(
             f"set_config('{name}', '{value}', false)" for name, value in settings.items()
         )
-        # jsonb writes 1e308 as 309 digits: read as a float again, since no answer could hold it.
-        set_json_loads(orjson.loads, raw)
+        set_json_loads(jsonb.loads, raw)
         set_json_dumps(orjson.dumps, raw)
         cursor = raw.cursor()
         cursor.execute(f"SELECT {calls}".encode())
