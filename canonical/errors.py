@@ -25,6 +25,7 @@ GnomonError
      ├─ TooManyParkedError           more records parked than can be bad by themselves
      ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
      ├─ StateInUseError              another process works on the state folder
+     ├─ StateUnusableError           the state folder can't be made, or not be written to
      └─ ChainBrokenError             the audit chain doesn't verify
 """
 
@@ -76,7 +77,7 @@ class NotFoundError(RejectedError):
     """There is no such thing in this tenant."""
 
     code = "not_found"
-    hint = "Check the id and the API key's tenant."
+    hint = "Check the id or the name, and the API key's tenant."
     status = 404
 
 
@@ -113,7 +114,10 @@ class UnauthenticatedError(RejectedError):
     """There is no valid API key."""
 
     code = "unauthenticated"
-    hint = "Send `Authorization: Bearer KEY`; make a key with `gnomon keys create`."
+    hint = (
+        "Send `Authorization: Bearer KEY` (for `gnomon`: set GNOMON_KEY); make a key with"
+        " `gnomon keys create`."
+    )
     status = 401
 
 
@@ -237,6 +241,13 @@ class StateInUseError(HaltError):
         """Name the folder and the process that holds it, as far as it is known."""
         super().__init__(f"{folder} is in use by {f'process {holder}' if holder else 'a process'}")
         self.folder, self.holder = folder, holder
+
+
+class StateUnusableError(HaltError):
+    """The state folder can't be made, or not be written to."""
+
+    code = "state_unusable"
+    hint = "Name a folder that this user may write to, with --state or GNOMON_STATE."
 
 
 class ChainBrokenError(HaltError):

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from canonical.errors import StateInUseError
+from canonical.errors import StateInUseError, StateUnusableError
 
 
 class StateLock:
@@ -25,10 +25,9 @@ class StateLock:
     def acquire(self) -> None:
         """Make the folder, if need be, and take its lock.
 
-        Raises: StateInUseError, which names the process that holds it.
+        Raises: StateInUseError, which names the process that holds it; StateUnusableError.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = self._opened()
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -41,6 +40,13 @@ class StateLock:
         # A flock belongs to the open file, which a fork shares: a child that outlived us would
         # keep the folder locked.
         os.register_at_fork(after_in_child=self._forget)
+
+    def _opened(self) -> int:
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as exc:
+            raise StateUnusableError(f"{exc.filename}: {exc.strerror}") from None
 
     def release(self) -> None:
         """Give the lock back; repeating it is harmless."""

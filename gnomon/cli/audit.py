@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from canonical.errors import NotFoundError
 from gnomon.cli import screen, store
 from gnomon.cli.failures import CommandError, Exit
 from gnomon.cli.session import Output, command
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from gnomon.settings import Settings
 
 app = typer.Typer(help="The audit chain; needs the store, not a server.", no_args_is_help=True)
@@ -35,17 +38,16 @@ def verify(output: Output) -> None:
 def verified(settings: "Settings") -> dict[str, Any]:
     """Verify the live generation, and return the report as a document.
 
-    Raises: StateInUseError; StoreUnavailableError.
+    Raises: StateInUseError; StoreUnavailableError; CommandError, when there is none yet.
     """
-    from canonical.store import projections  # noqa: PLC0415 - 0.5 s that help doesn't need
-    from gnomon.settings import AUDIT_KEY  # noqa: PLC0415
+    from gnomon.settings import AUDIT_KEY  # noqa: PLC0415 - 0.5 s that help doesn't need
     from projectors.audit.signing import Signer  # noqa: PLC0415
     from projectors.audit.verify import verify as prove  # noqa: PLC0415
 
     path = settings.folder() / AUDIT_KEY
     signer = Signer.at(path) if path.exists() else None
     with store.opened(settings) as owner, owner.transaction() as conn:
-        generation = projections.live(conn, "audit")
+        generation = _generation(conn)
         report = prove(conn, generation, signer)
     return {
         "ok": report.ok,
@@ -61,6 +63,16 @@ def verified(settings: "Settings") -> dict[str, Any]:
             {"shard": one.shard, "pos": one.pos, "problem": one.problem} for one in report.problems
         ],
     }
+
+
+def _generation(conn: "Connection") -> int:
+    from canonical.store import projections  # noqa: PLC0415
+
+    try:
+        return projections.live(conn, "audit")
+    except NotFoundError:
+        hint = "Start `gnomon up` once, on this state folder."
+        raise CommandError("not_found", "there is no audit yet", hint, Exit.REFUSED) from None
 
 
 def sentence(document: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import typer
 
+from gnomon.cli import screen
 from gnomon.cli.failures import CommandError, Exit
 from gnomon.cli.session import Output, command
 
@@ -40,7 +41,7 @@ def demo(output: Output) -> None:
     output.screen.show(
         {"ok": True, "checked": checked, "seconds": round(seconds, 1)},
         f"\nEverything was as promised: {len(checked)} checks, {seconds:.0f} s, nothing left over."
-        "\nNow with your own data: `gnomon up`.",
+        f"\nNow with your own data: `{screen.program()} up`.",
     )
 
 

@@ -3,7 +3,13 @@
 from enum import IntEnum
 from typing import Any
 
-from canonical.errors import GnomonError, HaltError, StateInUseError, TransientError
+from canonical.errors import (
+    GnomonError,
+    HaltError,
+    StateInUseError,
+    StateUnusableError,
+    TransientError,
+)
 
 
 class Exit(IntEnum):
@@ -60,8 +66,8 @@ def of(error: GnomonError) -> CommandError:
     match error:
         case TransientError():
             code = Exit.TRANSIENT
-        case StateInUseError():
-            code = Exit.REFUSED  # nothing is broken: another process was first
+        case StateInUseError() | StateUnusableError():
+            code = Exit.REFUSED  # nothing is broken: the folder is another's
         case HaltError():
             code = Exit.HALT
         case _:

@@ -92,9 +92,17 @@ class Rejects:
     def add(self, reject: dict[str, Any]) -> None:
         """Write down a refused line."""
         if self._file is None:
-            self._file = self.path.open("w", encoding="utf-8")
+            self._file = self._opened()
         self._file.write(json.dumps(reject, ensure_ascii=False) + "\n")
         self.count += 1
+
+    def _opened(self) -> IO[str]:
+        try:
+            return self.path.open("w", encoding="utf-8")
+        except OSError as exc:
+            hint = "Name a file that can be written with --rejects, and run the import again."
+            said = f"{self.path}, for refused lines: {exc.strerror}"
+            raise CommandError("no_file", said, hint, Exit.USAGE) from None
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +139,7 @@ def _report(session: Session, tally: Tally, rejects: Rejects, more: dict[str, An
     shown = [said or "the file is empty"]
     if path is not None:
         shown.append(f"the refused lines and why: {path}")
-    if not more["waited"]:
+    if tally.position is not None and not more["waited"]:
         shown.append("The projections follow: `gnomon status`.")
     document = {**counts, "rejects": path, "position": tally.token(), **more}
     session.screen.show(document, *shown)

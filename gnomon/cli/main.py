@@ -1,11 +1,45 @@
 """The command `gnomon`: its nouns put together, and how it is run."""
 
+from typing import Any, Final
+
 import typer
+from typer.core import TyperGroup
 
 from gnomon.cli import audit, demo, imports, keys, memories, park, search, status, up, version
+from gnomon.cli.failures import CommandError, Exit
+from gnomon.cli.screen import Screen
+
+# The base of what the parser raises; typer itself doesn't export it.
+USAGE_ERROR: Final[type[Any]] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError"
+)
+
+
+class Commands(TyperGroup):
+    """The commands; with `--json` also what the parser refuses is a JSON error."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # type: ignore[explicit-override]  # new in Python 3.12
+        """Remember whether JSON is asked for, which no command has read yet."""
+        ctx.meta[__name__] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # type: ignore[explicit-override]  # new in Python 3.12
+        """Run the command that is named."""
+        try:
+            return super().invoke(ctx)
+        except USAGE_ERROR as exc:
+            if not ctx.meta[__name__]:
+                raise
+            hint = "`gnomon COMMAND --help` shows what it takes."
+            Screen(as_json=True).failure(
+                CommandError("usage", exc.format_message(), hint, Exit.USAGE)
+            )
+            raise typer.Exit(Exit.USAGE) from None
+
 
 app = typer.Typer(
     name="gnomon",
+    cls=Commands,
     help="Gnomon, a memory backend for LLM agents.",
     no_args_is_help=True,
     add_completion=False,

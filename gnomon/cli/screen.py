@@ -1,9 +1,11 @@
 """What a command prints: documents for programs with `--json`, tables and lines for people."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gnomon.cli.failures import CommandError
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 
 PIPED_WIDTH = 160
+MOST_CHARACTERS = 1000  # of one text in a table
 
 
 class Screen:
@@ -71,6 +74,17 @@ class Screen:
         self.err.print(Text.assemble((error.code, "bold red"), ": ", error.message), soft_wrap=True)
         if error.hint:
             self.err.print(Text.assemble(("hint", "cyan"), ": ", error.hint), soft_wrap=True)
+
+
+def program() -> str:
+    """Return how this program is started from here: `gnomon` if PATH has it, else with its path."""
+    found, here = shutil.which("gnomon"), sys.argv[0]
+    return here if found is None and Path(here).name == "gnomon" else "gnomon"
+
+
+def clipped(text: str) -> str:
+    """Cut a text that would push the others off the screen."""
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def table(

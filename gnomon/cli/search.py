@@ -63,7 +63,9 @@ def search(
     session: Session,
     scope: ScopeOptions,
     options: SearchOptions,
-    query: Annotated[str, typer.Argument(help="What to look for, in any language.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="What to look for, in any language.")
+    ],
 ) -> None:
     """Search the memories of a scope."""
     found = session.client.search({**scope.ids(), **options.fields(), "query": query})
@@ -86,7 +88,8 @@ def shown(found: Found, *, explain: bool) -> Sequence[Any]:
 
 def _plain(hits: Sequence[Memory]) -> Any:
     rows = [
-        (hit["id"], f"{hit['score']:.3f}", f"{hit['relevance']:.2f}", hit["text"]) for hit in hits
+        (hit["id"], f"{hit['score']:.3f}", f"{hit['relevance']:.2f}", screen.clipped(hit["text"]))
+        for hit in hits
     ]
     return screen.table(("id", "score", "relevance", "text"), rows)
 
@@ -99,7 +102,7 @@ def _explained(hits: Sequence[Memory]) -> Any:
             f"{hit['relevance']:.2f}",
             *(_leg(hit["explain"], leg) for leg in LEGS),
             _entity(hit["explain"]),
-            hit["text"],
+            screen.clipped(hit["text"]),
         )
         for hit in hits
     ]

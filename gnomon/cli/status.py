@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -14,6 +14,7 @@ from gnomon.cli.session import Session, command
 app = typer.Typer()
 
 INTERVAL_S: Final = 1.0
+SPARSE: Final = ("oldest waits", "error")
 COLORS: Final = {  # what is not named stands still: red
     **dict.fromkeys(("current", "live"), "green"),
     **dict.fromkeys(("lagging", "building", "paused"), "yellow"),
@@ -56,7 +57,15 @@ def table(found: Listed) -> Any:
         )
         for line in progress.lines(found["items"])
     ]
-    return screen.table(columns, rows)
+    filled = [number for number, name in enumerate(columns) if _shown(name, rows, number)]
+    return screen.table(
+        [columns[number] for number in filled], [[row[number] for number in filled] for row in rows]
+    )
+
+
+def _shown(column: str, rows: Sequence[Sequence[object]], number: int) -> bool:
+    """Leave a column out if it would say nothing: the rest then fits a small terminal."""
+    return column not in SPARSE or any(row[number] for row in rows)
 
 
 def _each_second(session: Session) -> Iterable[Listed]:

@@ -175,13 +175,13 @@ def _announce(
 
 def _welcome(output: Output, facts: dict[str, Any]) -> None:
     where = "" if facts["address"] == "http://127.0.0.1:7377" else f" --url {facts['address']}"
-    out = output.screen.out
+    out, gnomon = output.screen.out, screen.program()
     out.print(f"Gnomon {facts['version']} is up, after {facts['started_in_s']:.1f} s", style="bold")
     names = ("address", "openapi", "tenant", "state")
     out.print(screen.facts((name, facts[name]) for name in names))
     out.print("\nTry, in another terminal:", style="dim")
-    out.print(f'  gnomon add "Mara is allergic to walnuts" --user mara{where}', markup=False)
-    out.print(f'  gnomon search "what must Mara not eat?" --user mara{where}\n', markup=False)
+    out.print(f'  {gnomon} add "Mara is allergic to walnuts" --user mara{where}', markup=False)
+    out.print(f'  {gnomon} search "what must Mara not eat?" --user mara{where}\n', markup=False)
     output.screen.note("Ctrl-C stops it.")
 
 
@@ -195,12 +195,17 @@ def _listening(settings: "Settings") -> Iterator[socket.socket]:
     except OSError as exc:
         raise CommandError(
             "cannot_listen",
-            f"{settings.host}, port {settings.port}: {os.strerror(exc.errno or 0)}",
-            "Stop what listens there, or choose another --port (0: any free one).",
+            f"{settings.host}, port {settings.port}: {_why(exc)}",
+            "Stop what listens there, or choose another --port (0: any free one) or --host.",
             Exit.REFUSED,
         ) from None
     with listener:
         yield listener
+
+
+def _why(error: OSError) -> str:
+    """Return the reason; `create_server` says the place once more behind it."""
+    return (error.strerror or "").partition(" (while ")[0]
 
 
 def _stop_when_stdin_ends() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from canonical.errors import StateInUseError
+from canonical.errors import StateInUseError, StateUnusableError
 from canonical.store.state_lock import StateLock
 from tests.support.holders import HOLD_LOCK, holding
 
@@ -46,3 +46,11 @@ def test_a_released_folder_can_be_taken_again_in_the_same_process(tmp_path: Path
     second.acquire()
     second.release()
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("place", ["file", "file/under", "folder"])
+def test_a_folder_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "lock").mkdir(parents=True)  # the lock's place is taken
+    with pytest.raises(StateUnusableError, match=rf"{tmp_path}/\S+: \w+"):
+        StateLock(tmp_path / place).acquire()
