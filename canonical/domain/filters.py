@@ -16,6 +16,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, assert_never
 
 from canonical.domain import places
@@ -24,6 +25,9 @@ from canonical.errors import InvalidInputError
 MAX_DEPTH = 8
 MAX_CONDITIONS = 64
 MAX_CHOICES = 256  # values in one `in`
+
+_REMEMBERED = 1 << 14  # opaque terms; some 5 MB when full
+_REMEMBERED_LENGTH = 96  # characters of key and value
 
 # Names of the record itself: metadata can't set them, filters can't name them.
 SYSTEM_FIELDS = frozenset(
@@ -308,5 +312,14 @@ def value_term(key: str, value: Scalar) -> str:
 
 
 def _opaque(kind: str, key: str, value: str) -> str:
+    short = len(key) + len(value) <= _REMEMBERED_LENGTH
+    return _remembered(kind, key, value) if short else _digest(kind, key, value)
+
+
+def _digest(kind: str, key: str, value: str) -> str:
     raw = f"{kind}{len(key)}:{key}{value}".encode()
     return hashlib.blake2b(raw, digest_size=16).hexdigest()
+
+
+# The same keys come with every record, and most values with many.
+_remembered = lru_cache(_REMEMBERED)(_digest)

@@ -8,7 +8,6 @@ the tenant itself.
 
 import hashlib
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -99,7 +98,10 @@ def _upsert(record: Record, held: int) -> Upsert:
         expires_at=micros(record.expires_at) if record.expires_at else NEVER,
         facets=facets.terms,
         numbers=tuple(
-            number_prefix(tenant, key) + step for key, n in facets.numbers for step in steps(n)
+            prefix + step
+            for key, value in facets.numbers
+            for prefix in (number_prefix(tenant, key),)
+            for step in steps(value)
         ),
         body=body(tenant, record.text),
     )
@@ -133,11 +135,11 @@ def number(value: float) -> str:
     return f"{bits ^ (_ALL if bits & _SIGN else _SIGN):016x}".translate(_TO_DIGITS)
 
 
-def steps(value: float) -> Iterator[str]:
-    """Yield the number's terms, from the coarsest to the whole; each starts with its step."""
-    digits = number(value)
-    for step, length in zip(NUMBER_DIGITS, NUMBER_STEPS, strict=False):
-        yield step + digits[:length]
+@lru_cache(4096)
+def steps(value: float) -> tuple[str, ...]:
+    """Return the number's terms, from the coarsest to the whole; each starts with its step."""
+    digits, letters = number(value), zip(NUMBER_DIGITS, NUMBER_STEPS, strict=False)
+    return tuple(step + digits[:length] for step, length in letters)
 
 
 def micros(moment: datetime) -> int:

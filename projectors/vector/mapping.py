@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -110,6 +111,7 @@ def _number(key: str, value: float) -> dict[str, Any]:
     return {schema.NUMBER_KEY: key, schema.NUMBER_HIGH: high, schema.NUMBER_LOW: low}
 
 
+@lru_cache(4096)
 def in_order(value: float) -> tuple[int, int]:
     """Return a double as two integers of 32 bits, whose order is that of the numbers.
 
