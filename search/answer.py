@@ -133,7 +133,7 @@ class Answer:
     hits:          best first, ties in the order of their ids; at most `top_k`.
     scope_records: how many records the scope has; only counted when there are no hits.
     considered:    every candidate, for diagnostics; the caller's explanation leaves out those
-                   outside the scope.
+                   outside the scope, and those that this tenant hasn't got.
     seconds:       of each leg, the tail, the re-check and the whole.
     """
 

@@ -17,6 +17,8 @@ from search.run import Run
 from search.settings import SearchSettings
 
 SCOPE_COUNT_LIMIT = 10_000
+# Not the caller's to know. A record that this tenant hasn't got may be another one's.
+UNTOLD = (DropReason.FOREIGN, DropReason.MISSING)
 
 
 class Searcher:
@@ -95,7 +97,7 @@ class Searcher:
                 lambda: told or run.considered(ranked, fully=sampled),
                 sampled=sampled,
             )
-        return [one for one in told if one.dropped != DropReason.FOREIGN]
+        return [one for one in told if one.dropped not in UNTOLD]
 
     def _count(self, answer: Answer, run: Run) -> None:
         for shortfall in answer.degraded:
