@@ -16,6 +16,7 @@ class Pace:
     """How a runner works and waits. Seconds."""
 
     page_events: int = 2_000
+    gather_s: float = 0.1  # after a page that wasn't full: a look has a price, so let events gather
     idle_s: float = 1.0  # the sweep: a lost wake-up costs no more than this
     renew_s: float = 10.0  # a third of the lease
     backoff_s: float = 0.5  # doubled with each failure in a row, with jitter
@@ -146,17 +147,19 @@ class Runner:
     def _run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            pause_s = 0.0
+            pause_s = gather_s = 0.0
             try:
-                if self.run_once() == 0:
-                    pause_s = self._pace.idle_s
+                done = self.run_once()
                 self._failures = 0
+                pause_s = 0.0 if done else self._pace.idle_s
+                gather_s = 0.0 if done >= self._pace.page_events else self._pace.gather_s
             # The outermost guard: whatever went wrong, the loop lives, and its state says so.
             except Exception as exc:  # noqa: BLE001
                 pause_s = self._after(exc)
             self.counts.beat_at = time.monotonic()
             with self._passed:
                 self._passed.notify_all()
+            self._stop.wait(gather_s)
             if pause_s:
                 self._pause(pause_s)
         self._give_back()
