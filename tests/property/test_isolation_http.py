@@ -19,6 +19,7 @@ from inference.fakes import HashEmbedder
 from projectors.entity.reader import EntityReader
 from search.ports import Engines
 from search.searcher import Searcher
+from tests.support import described
 from tests.support.hostile import DOORS, NAMES, Extent, Sent, addressed, requests
 from tests.support.http_server import Api, Client, DownEngine
 from tests.support.tenants import OURS, SCOPES, SECRET, House, Row, two_tenants
@@ -77,6 +78,7 @@ def test_no_request_sees_or_touches_what_is_foreign(house: House, route: tuple[s
         answer = sent.ask(house.client)
         now = house.rows()
         assert answer.status_code < 500, answer.text
+        assert described.faults(house.app.openapi(), answer) == []
         assert leaks(sent, answer, held, now, house.secrets) == [], answer.text
         assert touched(sent, held, now) == []
         assert counted(sent, answer, held) == []
