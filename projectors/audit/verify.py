@@ -61,10 +61,10 @@ def verify(
 ) -> Report:
     """Walk every chain of a generation and compare it with heads, versions and texts.
 
-    Guarantee: names a changed, removed, swapped or added entry, and a version's text that is not
-               the one which was written. Without the key, one who can write to the database can't
-               cut a chain behind a signed head or make it anew. What the whole database's owner
-               can do is seen by heads that were `exported` before.
+    Guarantee: names a changed, removed, swapped or added entry, and a text, of a version or of the
+               record itself, that is not the one which was written. Without the key, one who can
+               write to the database can't cut a chain behind a signed head or make it anew. What
+               the whole database's owner can do is seen by heads that were `exported` before.
     Cost:      reads audit, versions and texts once, in constant memory. `conn` serves as owner; it
                may run beside the writers.
     """
@@ -139,11 +139,15 @@ def _signed(conn: Connection, report: Report, signer: Signer | None) -> Iterator
 
 
 def _check_texts(conn: Connection, report: Report) -> None:
-    for shard, pos, said, mac, salt in _stream(conn, "texts", report.generation):
-        if hmac.compare_digest(text_mac(said, salt.bytes), bytes(mac)):
-            report.texts += 1
-        else:
+    for shard, pos, said, mac, salt, current in _stream(conn, "texts", report.generation):
+        if salt is None:
+            _note(report, (shard, pos), "the salt that proves the text is gone, without an erase")
+        elif not hmac.compare_digest(text_mac(said, salt.bytes), bytes(mac)):
             _note(report, (shard, pos), "a version's text is not the one that was written")
+        elif current is not None and current != said:
+            _note(report, (shard, pos), "the record's text is not that of its newest version")
+        else:
+            report.texts += 1
 
 
 def _stream(conn: Connection, name: str, generation: int) -> Iterator[Row[*tuple[Any, ...]]]:

@@ -196,9 +196,26 @@ def test_a_version_whose_text_was_changed_is_found(log: AuditLog) -> None:
     assert log.problems() == {"a version's text is not the one that was written"}
 
 
+def test_a_text_that_searches_show_and_no_version_says_is_found(log: AuditLog) -> None:
+    log.audit()
+    log.execute("UPDATE memory SET text = 'forged'")
+    assert log.problems() == {"the record's text is not that of its newest version"}
+
+
+def test_a_salt_that_no_erase_took_is_missed(log: AuditLog) -> None:
+    """Without its salt a text proves nothing, so it could be changed unseen."""
+    log.audit()
+    log.execute("UPDATE memory SET salt = NULL")
+    log.execute("UPDATE memory_version SET text = 'forged'")
+    assert log.problems() == {"the salt that proves the text is gone, without an erase"}
+
+
 def test_an_erased_text_leaves_the_chain_whole(log: AuditLog) -> None:
     log.audit()
-    log.execute("UPDATE memory SET salt = NULL WHERE status = 'deleted'")
+    log.execute(
+        "UPDATE memory SET salt = NULL, text = '', content_hash = NULL, status = 'erased'"
+        " WHERE status = 'deleted'"
+    )
     log.execute(
         "UPDATE memory_version v SET text = '' FROM memory m WHERE m.id = v.memory_id"
         " AND m.salt IS NULL"
@@ -210,7 +227,7 @@ def test_an_erased_text_leaves_the_chain_whole(log: AuditLog) -> None:
 
 def test_a_forged_signature_is_found(log: AuditLog) -> None:
     log.audit()
-    log.execute("UPDATE audit_head SET signature = hash WHERE shard = 3")
+    log.execute("UPDATE audit_head SET signature = hash")
     assert log.problems() == {"a head's signature is wrong"}
 
 
@@ -220,7 +237,7 @@ def test_heads_of_another_key_are_counted_and_still_compared(log: AuditLog, tmp_
     report = log.verified(other)
     assert (report.ok, report.heads) == (True, 0)
     assert report.unchecked_heads > 0
-    log.execute("UPDATE audit_head SET hash = signature WHERE shard = 3")
+    log.execute("UPDATE audit_head SET hash = signature")
     assert "the hash is not the one that was signed" in {
         one.problem for one in log.verified(other).problems
     }
