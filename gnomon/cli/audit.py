@@ -1,5 +1,7 @@
 """`gnomon audit`: the chain of every version, proved link by link, without a server."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,8 +12,6 @@ from gnomon.cli.failures import CommandError, Exit
 from gnomon.cli.session import Output, command
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from gnomon.settings import Settings
 
 app = typer.Typer(help="The audit chain; needs the store, not a server.", no_args_is_help=True)
@@ -40,14 +40,16 @@ def verified(settings: "Settings") -> dict[str, Any]:
 
     Raises: StateInUseError; StoreUnavailableError; CommandError, when there is none yet.
     """
-    from gnomon.settings import AUDIT_KEY  # noqa: PLC0415 - 0.5 s that help doesn't need
+    from canonical.store import projections  # noqa: PLC0415 - 0.5 s that help doesn't need
+    from gnomon.settings import AUDIT_KEY  # noqa: PLC0415
     from projectors.audit.signing import Signer  # noqa: PLC0415
     from projectors.audit.verify import verify as prove  # noqa: PLC0415
 
     path = settings.folder() / AUDIT_KEY
     signer = Signer.at(path) if path.exists() else None
     with store.opened(settings) as owner, owner.transaction() as conn:
-        generation = _generation(conn)
+        with _said_if_missing():
+            generation = projections.live(conn, "audit")
         report = prove(conn, generation, signer)
     return {
         "ok": report.ok,
@@ -65,11 +67,10 @@ def verified(settings: "Settings") -> dict[str, Any]:
     }
 
 
-def _generation(conn: "Connection") -> int:
-    from canonical.store import projections  # noqa: PLC0415
-
+@contextmanager
+def _said_if_missing() -> Iterator[None]:
     try:
-        return projections.live(conn, "audit")
+        yield
     except NotFoundError:
         hint = "Start `gnomon up` once, on this state folder."
         raise CommandError("not_found", "there is no audit yet", hint, Exit.REFUSED) from None
