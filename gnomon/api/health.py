@@ -67,7 +67,8 @@ def _shards(
 ) -> Iterator[Ailment]:
     for shard in generation.shards:
         if shard.halted:
-            yield Ailment(f"{part} shard {shard.shard}", f"halted: {shard.error_code}")
+            at = f"halted at position {shard.pos + 1}: {shard.error_code}"
+            yield Ailment(f"{part} shard {shard.shard}", at)
         elif not projection.paused and _is_stuck(shard, stuck_after):
             because = f" ({shard.error_code})" if shard.error_code else ""
             yield Ailment(

@@ -2,6 +2,8 @@
 -- Parameters: shards, after (their watermarks), per_shard (events of each at the most).
 -- Returns:    shard, head, pos, memory_id, rev, version, op, tenant, at; pos is NULL where the
 --             shard has no event above its watermark.
+--             A position that several events have comes with all of them, also at the page's end:
+--             a repeat must not be cut in two and so be stepped over.
 -- Isolation:  READ COMMITTED, one statement: head and events are of one snapshot.
 -- Index:      outbox_pkey of each segment: (shard, pos, segment).
 SELECT s.shard, s.pos AS head, e.pos, e.memory_id, e.rev, e.version, e.op, e.tenant, e.at
@@ -11,5 +13,5 @@ SELECT s.shard, s.pos AS head, e.pos, e.memory_id, e.rev, e.version, e.op, e.ten
        SELECT o.pos, o.memory_id, o.rev, o.version, o.op, o.tenant, o.at
          FROM outbox o
         WHERE o.shard = w.shard AND o.pos > w.pos AND s.pos > w.pos
-        ORDER BY o.pos LIMIT :per_shard) e ON true
+        ORDER BY o.pos FETCH FIRST (:per_shard) ROWS WITH TIES) e ON true
  ORDER BY s.shard, e.pos

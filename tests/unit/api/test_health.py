@@ -60,9 +60,10 @@ def test_work_that_goes_on_is_well(shard: ShardStatus) -> None:
 
 
 def test_a_halted_shard_is_named_at_once_and_while_paused() -> None:
+    """O-03: with the place; the error's text may name a record and is for administrators."""
     halted = replace(QUIET, halted=True, error_code="position_gap")
     assert found(halted) == found(halted, paused=True) != []
-    assert "halted: position_gap" in found(halted)[0]
+    assert found(halted)[0].endswith("shard 3: halted at position 8: position_gap")
 
 
 def test_a_pause_is_somebodys_wish_and_what_is_being_built_serves_nothing() -> None:
