@@ -13,7 +13,7 @@ better of lists). A missing key matches `ne` and `exists: false` and nothing els
 import hashlib
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -235,7 +235,7 @@ def matches(where: Filter, metadata: Mapping[str, Any]) -> bool:
 def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) -> bool:
     if field not in metadata:
         return False
-    held = list(_values(metadata[field]))
+    held = _values(metadata[field])
     match op:
         case Operator.EXISTS:
             return True
@@ -248,10 +248,10 @@ def _holds(op: Operator, value: Any, metadata: Mapping[str, Any], field: str) ->
             return any(RANGES[op](n, float(value)) for n in numbers)
 
 
-def _values(value: object) -> Iterator[Scalar]:
-    for item in value if isinstance(value, list) else [value]:
-        if item is None or isinstance(item, str | int | float):
-            yield item
+def _values(value: object) -> Sequence[Scalar]:
+    if isinstance(value, list):
+        return [item for item in value if item is None or isinstance(item, (str, int, float))]
+    return (value,) if value is None or isinstance(value, (str, int, float)) else ()
 
 
 def _is_number(value: object) -> bool:
@@ -279,16 +279,16 @@ class Facets:
 
 def facets(metadata: Mapping[str, Any]) -> Facets:
     """Return what engines index of `metadata`."""
-    terms: list[str] = []
-    numbers: list[tuple[str, float]] = []
+    terms: dict[str, None] = {}  # in the order in which they come, each once
+    numbers: dict[tuple[str, float], None] = {}
     for key, value in metadata.items():
         name = key_term(key)
-        terms.append(name)
+        terms[name] = None
         for held in _values(value):
-            terms.append(value_term(key, held))
-            if isinstance(held, int | float) and _is_number(held):
-                numbers.append((name, float(held)))
-    return Facets(tuple(dict.fromkeys(terms)), tuple(dict.fromkeys(numbers)))
+            terms[value_term(key, held)] = None
+            if isinstance(held, (int, float)) and not isinstance(held, bool):
+                numbers[name, float(held)] = None
+    return Facets(tuple(terms), tuple(numbers))
 
 
 def key_term(key: str) -> str:
