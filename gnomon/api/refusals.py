@@ -46,10 +46,10 @@ class MethodNotAllowedError(RejectedError):
 
 
 class UploadTooSlowError(RejectedError):
-    """The rest of the body didn't come in time."""
+    """The rest of the request didn't come in time."""
 
     code = "upload_too_slow"
-    hint = "Send the body without long pauses; a repeated mutation_id has no second effect."
+    hint = "Send a request without long pauses; a repeated mutation_id has no second effect."
     status = 408
 
 

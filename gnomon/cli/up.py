@@ -131,6 +131,7 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
 
     from canonical.store.state_lock import StateLock  # noqa: PLC0415
     from gnomon import serving  # noqa: PLC0415
+    from gnomon.api.wire import Wire  # noqa: PLC0415
 
     with StateLock(settings.folder()):
         pass  # says who runs, before it can be taken for a port in use
@@ -138,6 +139,7 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
         stop.server = uvicorn.Server(
             uvicorn.Config(
                 running.app,
+                http=Wire,
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -23,6 +23,7 @@ from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
 from gnomon.api.app import create_app
 from gnomon.api.services import Services
+from gnomon.api.wire import Wire
 from inference.fakes import HashEmbedder
 from search.ports import Engines
 from search.searcher import Searcher
@@ -41,6 +42,7 @@ class Serving(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=Wire,
                 log_config=None,
                 access_log=False,
                 server_header=False,
