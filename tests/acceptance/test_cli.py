@@ -19,6 +19,7 @@ import pytest
 
 from canonical.store.embedded import EmbeddedPostgres
 from gnomon.cli.upload import PART_LINES
+from tests.support.builders import until
 from tests.support.command import Ran, gnomon, quick
 from tests.support.server import Up
 
@@ -240,7 +241,9 @@ def test_nothing_is_parked_on_a_good_day(url: tuple[str, str]) -> None:
     assert (unknown.code, unknown.error["code"]) == (1, "not_found")
 
 
-def test_the_audit_is_verified_beside_the_running_server(server: Up) -> None:
+def test_the_audit_is_verified_beside_the_running_server(server: Up, user: str) -> None:
+    quick("add", "Mara plays the viola", "--user", user, "--url", server.url)
+    until(lambda: server.lags()["audit"] == 0, "the audit has it")
     env = {"GNOMON_STATE": str(server.state)}
     verified = quick("audit", "verify", "--json", env=env)
     assert verified.code == 0, verified.err
