@@ -3,14 +3,16 @@
 import random
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import orjson
 import psycopg
 from psycopg import errors as pg
+from psycopg.rows import dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
@@ -102,16 +104,40 @@ class Database:
         """
         with _in_our_terms(), self.engine.begin() as conn:
             if tenant is not None:
-                conn.execute(SET_TENANT, {"tenant": tenant})
+                driver = _driver(conn)
+                with driver.pipeline():  # with the BEGIN, in one round trip
+                    driver.execute(SET_TENANT, {"tenant": tenant})
             yield conn
 
     @contextmanager
     def raw(self) -> Iterator[psycopg.Connection]:
         """Lend the driver's own connection, for pipelines and COPY; it doesn't commit."""
         with _in_our_terms(), self.engine.connect() as conn:
-            driver = conn.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
-            yield driver
+            yield _driver(conn)
+
+    def read(
+        self,
+        *asked: tuple[bytes, Mapping[str, Any]],
+        tenant: str | None = None,
+        timeout: timedelta | None = None,
+    ) -> list[list[dict[str, Any]]]:
+        """Run statements that only read, in one transaction; return the rows of each.
+
+        Guarantee: bound to a tenant as by `transaction`. A statement that takes longer than
+                   `timeout` is given up. A later one sees what an earlier one saw, or more.
+        Cost:      one round trip, however many statements.
+        Raises:    StoreUnavailableError.
+        """
+        with self.raw() as conn:
+            with one_trip(conn) as cursor:
+                if tenant is not None:
+                    cursor.execute(SET_TENANT, {"tenant": tenant})
+                if timeout is not None:
+                    cursor.execute(SET_TIMEOUT, {"timeout": _milliseconds(timeout)})
+                cursors = [conn.cursor(row_factory=dict_row) for _ in asked]
+                for one, (statement, parameters) in zip(cursors, asked, strict=True):
+                    one.execute(statement, parameters)
+            return [one.fetchall() for one in cursors]
 
     def run(self, work: Callable[[], T]) -> T:
         """Do `work`, which opens its own transaction, again while contention makes it fail.
@@ -148,7 +174,18 @@ def _replace_if_ended(
         raise DisconnectionError
 
 
-SET_TENANT = text("SELECT set_config('gnomon.tenant', :tenant, true)")
+SET_TENANT = b"SELECT set_config('gnomon.tenant', %(tenant)s, true)"
+SET_TIMEOUT = b"SELECT set_config('statement_timeout', %(timeout)s, true)"
+
+
+def _milliseconds(timeout: timedelta) -> str:
+    return str(max(1, round(timeout.total_seconds() * 1_000)))
+
+
+def _driver(conn: Connection) -> psycopg.Connection:
+    driver = conn.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver
 
 
 @contextmanager

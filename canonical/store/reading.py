@@ -2,20 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
-from sqlalchemy import ColumnElement, and_, func, literal, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, func, literal_column, or_, select
 
 from canonical.domain.records import Link, Record, Status, Version
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from canonical.errors import NotFoundError, StoreUnavailableError
-from canonical.store import filter_sql, rows
+from canonical.store import arrays, filter_sql, rows
 from canonical.store.database import Database
 from canonical.store.records import scope_parameters
-from canonical.store.statements import named
+from canonical.store.statements import for_driver, named
 from canonical.store.tables import memory
 
 TAIL_SCAN = 20_000  # events of a shard that one search looks at, the newest first
@@ -55,10 +56,9 @@ class CanonicalReader:
 
     def current(self, tenant: str, ids: Sequence[UUID]) -> dict[UUID, Record]:
         """Return the present state of those that the tenant has, whatever their status."""
-        with self._database.transaction(tenant) as conn:
-            parameters = {"tenant": tenant, "ids": list(ids)}
-            found = conn.execute(named("current_memories"), parameters).mappings().all()
-        return {row["id"]: rows.to_record(dict(row)) for row in found}
+        wanted = {"tenant": tenant, "ids": arrays.uuids(ids)}
+        (found,) = self._database.read((for_driver("current_memories"), wanted), tenant=tenant)
+        return {row["id"]: rows.to_record(row) for row in found}
 
     def get(self, tenant: str, memory_id: UUID) -> Record:
         """Return one record with its links, whatever its status.
@@ -117,10 +117,11 @@ class CanonicalReader:
 
     def served(self, projections: Sequence[str]) -> dict[str, ServedProjection]:
         """Return how far each projection's live generation has come, in one snapshot."""
-        with self._database.transaction() as conn:
-            found = conn.execute(named("served"), {"projections": list(projections)}).all()
+        asked = for_driver("served"), {"projections": list(projections)}
+        (found,) = self._database.read(asked)
         return {
-            name: _served([row for row in found if row.projection == name]) for name in projections
+            name: _served([row for row in found if row["projection"] == name])
+            for name in projections
         }
 
     def tail(
@@ -137,19 +138,20 @@ class CanonicalReader:
                 log is the tail. Parked memories are part of it.
         Raises: StoreUnavailableError, when this database hasn't got `must_reach` yet (a replica).
         """
-        with self._database.transaction(scope.tenant) as conn:
-            heads = {row.shard: row.pos for row in conn.execute(named("heads"))}
-            _require_reached(heads, must_reach or {})
-            floors = {shard: min((s.get(shard, 0) for s in served), default=0) for shard in heads}
-            parameters = {
-                **scope_parameters(scope),
-                "shards": list(floors),
-                "floors": list(floors.values()),
-                "scan": TAIL_SCAN,
-                "limit": limit + 1,
-            }
-            found = conn.execute(named("tail"), parameters).mappings().all()
-        records = [rows.to_record(dict(row)) for row in found[:limit] if row["id"] is not None]
+        shards = {shard for marks in served for shard in marks}
+        floors = {shard: min(marks.get(shard, 0) for marks in served) for shard in shards}
+        asked = {
+            **scope_parameters(scope),
+            "shards": arrays.numbers(floors),
+            "floors": arrays.numbers(floors.values()),
+            "scan": TAIL_SCAN,
+            "limit": limit + 1,
+        }
+        heads, found = self._database.read(
+            (for_driver("heads"), {}), (for_driver("tail"), asked), tenant=scope.tenant
+        )
+        _require_reached({row["shard"]: row["pos"] for row in heads}, must_reach or {})
+        records = [rows.to_record(row) for row in found[:limit] if row["id"] is not None]
         return Tail(records, len(found) > limit or found[0]["most_scanned"] >= TAIL_SCAN)
 
     def epoch(self) -> int:
@@ -203,38 +205,60 @@ def _require_reached(heads: Mapping[int, int], wanted: Mapping[int, int]) -> Non
         raise StoreUnavailableError(f"the log hasn't reached the position asked for: {behind}")
 
 
-def _served(found: Sequence[Any]) -> ServedProjection:
+def _served(found: Sequence[rows.Row]) -> ServedProjection:
     if not found:
         return MISSING
-    waiting = [row.waiting_s for row in found if row.waiting_s is not None]
-    failed = next((row for row in found if row.error_code is not None), None)
+    waiting = [row["waiting_s"] for row in found if row["waiting_s"] is not None]
+    failed = next((row for row in found if row["error_code"] is not None), None)
     return ServedProjection(
-        generation=found[0].generation,
+        generation=found[0]["generation"],
         state="live",
-        marks={row.shard: row.pos for row in found},
-        lag={row.shard: max(0, row.head - row.pos) for row in found},
+        marks={row["shard"]: row["pos"] for row in found},
+        lag={row["shard"]: max(0, row["head"] - row["pos"]) for row in found},
         oldest_unserved_seconds=max(waiting, default=None),
-        halted=any(row.halted for row in found),
-        error_code=failed and failed.error_code,
-        error=failed and failed.error,
+        halted=any(row["halted"] for row in found),
+        error_code=None if failed is None else failed["error_code"],
+        error=None if failed is None else failed["error"],
     )
 
 
 def conditions(visible: Visible) -> list[ColumnElement[bool]]:
-    """Return what `visible` asks of rows of `memory`; the same as `drop_reason`."""
+    """Return what `visible` asks of rows of `memory`; the same as `drop_reason`.
+
+    Guarantee: but for the filter, the parameters are those of `parameters`, and the text depends
+               on `shape` alone.
+    """
     columns, scope = memory.c, visible.scope
-    found = [columns.tenant == scope.tenant]
-    found += [columns[name] == value for name, value in scope.named().items()]
-    found.append(columns.status.in_([status.value for status in visible.statuses()]))
-    at = literal(visible.as_of)
-    found.append(or_(columns.valid_from.is_(None), columns.valid_from <= at))
-    holds = [columns.valid_to.is_(None), columns.valid_to > at]
+    values = parameters(visible)
+    found = [columns[name] == bindparam(name, values[name]) for name in ("tenant", *scope.named())]
+    found.append(columns.status.in_([_constant(status) for status in visible.statuses()]))
+    as_of: ColumnElement[datetime] = bindparam("as_of", visible.as_of)
+    found.append(or_(columns.valid_from.is_(None), columns.valid_from <= as_of))
+    holds = [columns.valid_to.is_(None), columns.valid_to > as_of]
     if visible.include_superseded:
-        holds.append(columns.status == Status.SUPERSEDED.value)
+        holds.append(columns.status == _constant(Status.SUPERSEDED))
     found.append(or_(*holds))
     if not visible.show_expired:
-        now = literal(visible.now)
+        now: ColumnElement[datetime] = bindparam("now", visible.now)
         found.append(or_(columns.expires_at.is_(None), columns.expires_at > now))
     if visible.where is not None:
         found.append(and_(filter_sql.clause(visible.where, columns.metadata)))
     return found
+
+
+def _constant(status: Status) -> ColumnElement[str]:
+    return literal_column(f"'{status.value}'")
+
+
+def parameters(visible: Visible) -> dict[str, Any]:
+    """Return the values of what `conditions` asks, but for the filter's."""
+    scope = visible.scope
+    times = {"as_of": visible.as_of, "now": visible.now}
+    return {"tenant": scope.tenant, **scope.named(), **times}
+
+
+def shape(visible: Visible) -> tuple[object, ...] | None:
+    """Return what the text of `conditions` depends on; None: on a filter, and on its values."""
+    if visible.where is not None:
+        return None
+    return (tuple(visible.scope.named()), visible.include_superseded, visible.show_expired)

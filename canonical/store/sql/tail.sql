@@ -1,13 +1,19 @@
 -- Read the newest records of a scope that some projection has not applied yet: those with an event
 -- above the floor of their shard, and those that are parked in a live generation.
--- Parameters: tenant, user_id, agent_id, run_id (NULL: free), shards, floors, scan (events of a
---             shard that are looked at, the newest first), limit.
+-- Parameters: tenant, user_id, agent_id, run_id (NULL: free), shards, floors (of a shard that is not
+--             among them: 0), scan (events of a shard that are looked at, the newest first), limit.
 -- Returns:    most_scanned (events looked at in the busiest shard), and the columns; newest first. Of
 --             no record one row, whose other columns are NULL.
 -- Index:      outbox_tail, memory_pkey, parked_pkey.
-WITH above AS MATERIALIZED (
+WITH behind AS MATERIALIZED (
+    SELECT s.shard, coalesce(f.pos, 0) AS pos
+      FROM shard s
+      LEFT JOIN unnest(CAST(:shards AS smallint[]), CAST(:floors AS bigint[])) AS f(shard, pos)
+             ON f.shard = s.shard
+     WHERE s.pos > coalesce(f.pos, 0)
+), above AS MATERIALIZED (
     SELECT f.shard, e.memory_id, e.at
-      FROM unnest(CAST(:shards AS smallint[]), CAST(:floors AS bigint[])) AS f(shard, pos)
+      FROM behind f
      CROSS JOIN LATERAL (
            SELECT o.memory_id, o.at FROM outbox o
             WHERE o.tenant = :tenant AND o.shard = f.shard AND o.pos > f.pos
