@@ -1,6 +1,6 @@
 """Finds the memories that are linked to a query's names, in one statement."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -12,22 +12,25 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Double,
-    Row,
     Select,
     Text,
     TextualSelect,
+    UnaryExpression,
     Uuid,
-    and_,
+    bindparam,
     column,
+    literal_column,
     select,
     text,
+    true,
 )
+from sqlalchemy.dialects import postgresql
 
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from canonical.store.arrays import numbers, texts
 from canonical.store.database import Database
-from canonical.store.reading import conditions
+from canonical.store.reading import conditions, parameters, shape
 from canonical.store.tables import memory
 from projectors.entity import names
 from projectors.entity.schema import FLOOR, HUB, SQL, WEIGHT, WEIGHTS, named
@@ -75,19 +78,20 @@ class EntityReader:
         """
         if not names or limit <= 0:
             return []
-        query = _query(visible, limit)
-        parameters = {
+        statement, defaults = _statement(visible)
+        values = {
+            **defaults,
             **_WEIGHING,
-            **visible.scope.named(),
-            "tenant": visible.scope.tenant,
+            **parameters(visible),
             "generation": self._generation,
             "keys": texts(dict.fromkeys(names)),
             "per_key": PER_KEY,
             "reads": READS * limit,
+            "limit": limit,
         }
-        with self._database.transaction(visible.scope.tenant) as conn:
-            _set_timeout(conn, self._timeout)
-            return [_hit(row) for row in conn.execute(query, parameters)]
+        tenant = visible.scope.tenant
+        (found,) = self._database.read((statement, values), tenant=tenant, timeout=self._timeout)
+        return [EntityHit(**row) for row in found]
 
 
 _WEIGHING: Final = {
@@ -99,16 +103,49 @@ _WEIGHING: Final = {
 }
 
 
-def _query(visible: Visible, limit: int) -> Select[Any]:
-    links = _links(tuple(visible.scope.named())).cte("links")
-    held = and_(memory.c.tenant == visible.scope.tenant, memory.c.id == links.c.memory_id)
-    return (
-        select(links)
-        .join(memory, held)
-        .where(*conditions(visible))
-        .order_by(links.c.score.desc(), links.c.memory_id.desc())
-        .limit(limit)
+_Statement = tuple[bytes, Mapping[str, Any]]
+_held: Final[dict[object, bytes]] = {}  # by shape: a few dozen
+
+
+def _statement(visible: Visible) -> _Statement:
+    """Return the statement for the driver, with the values of the filter's parameters.
+
+    SQLAlchemy takes longer to build and compile it than Postgres to run it, so it is held. No value
+    is held with it: one that `linked` didn't name anew would be another caller's.
+    """
+    key = shape(visible)
+    if key is None:
+        return _compiled(visible)
+    if (held := _held.get(key)) is None:
+        held = _held[key] = _compiled(visible)[0]
+    return held, {}
+
+
+def _compiled(visible: Visible) -> _Statement:
+    compiled = _query(visible).compile(dialect=_DIALECT)
+    return str(compiled).encode(), compiled.params
+
+
+_DIALECT: Final = postgresql.psycopg.dialect()  # type: ignore[no-untyped-call]
+
+
+def _query(visible: Visible) -> Select[Any]:
+    found = _links(tuple(visible.scope.named())).cte("found")
+    links = select(found).order_by(*_best_first(found.c)).subquery("links")
+    # One look-up for each link, until there are enough: joined freely, all records of the scope
+    # would be read.
+    shown = (
+        select(memory.c.id)
+        .where(memory.c.id == links.c.memory_id, *conditions(visible))
+        .offset(literal_column("0"))
+        .lateral("shown")
     )
+    limit = bindparam("limit", type_=BigInteger)
+    return select(links).join(shown, true()).order_by(*_best_first(links.c)).limit(limit)
+
+
+def _best_first(links: Any) -> tuple[UnaryExpression[Any], UnaryExpression[Any]]:
+    return links.score.desc(), links.memory_id.desc()
 
 
 @cache
@@ -133,28 +170,6 @@ def _links(ids: tuple[str, ...]) -> TextualSelect:
 def _template() -> str:
     lines = Path(SQL / "linked.sql").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("--"))
-
-
-def _set_timeout(conn: Connection, timeout: timedelta) -> None:
-    milliseconds = max(1, round(timeout.total_seconds() * 1000))
-    conn.execute(_SET_TIMEOUT, {"timeout": str(milliseconds)})
-
-
-_SET_TIMEOUT: Final = text("SELECT set_config('statement_timeout', :timeout, true)")
-
-
-def _hit(row: Row[*tuple[Any, ...]]) -> EntityHit:
-    return EntityHit(
-        memory_id=row.memory_id,
-        rev=row.rev,
-        score=row.score,
-        entity_id=row.entity_id,
-        name=row.name,
-        similarity=row.similarity,
-        degree=int(row.degree),
-        weight=row.weight,
-        penalty=row.penalty,
-    )
 
 
 @dataclass(frozen=True, slots=True)
