@@ -12,6 +12,8 @@ from canonical.domain.scope import Scope
 class Leg(StrEnum):
     """Where candidates are looked for; also the name of the projection that is asked."""
 
+    __hash__ = str.__hash__  # as equality has it; an Enum's own is by name, and slow
+
     VECTOR = "vector"
     KEYWORD = "keyword"
     ENTITY = "entity"

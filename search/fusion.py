@@ -51,9 +51,9 @@ class Scale:
 
     def share(self, raw: float | None) -> float:
         """Return where a raw score stands, in [0, 1]; an engine's NaN or infinity is nothing."""
-        if raw is None or not math.isfinite(raw) or self.high <= self.low:
+        if raw is None or not self.low < raw < math.inf or self.high <= self.low:
             return 0.0
-        return min(max((raw - self.low) / (self.high - self.low), 0.0), 1.0)
+        return 1.0 if raw >= self.high else (raw - self.low) / (self.high - self.low)
 
 
 def keyword_scale(raws: Iterable[float], *, cut: bool, most: float) -> Scale:

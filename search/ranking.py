@@ -107,8 +107,9 @@ def score(raws: Sequence[Raw], by: Yardstick) -> list[Scored]:
 def _raw(
     candidate: Candidate, record: Record, leg: Leg, rescored: Mapping[UUID, float]
 ) -> float | None:
-    if candidate.is_current(leg, record):
-        return candidate.places[leg].score
+    place = candidate.places.get(leg)
+    if place is not None and place.rev == record.rev:
+        return place.score
     return rescored.get(record.id)
 
 
@@ -213,7 +214,7 @@ def fallen(candidate: Candidate, record: Record | None, reason: DropReason) -> C
 
 def sources(candidate: Candidate) -> tuple[str, ...]:
     """Return where a candidate came from."""
-    return (*(leg.value for leg in candidate.places), *((TAIL,) if candidate.is_tail else ()))
+    return (*candidate.places, TAIL) if candidate.is_tail else tuple(candidate.places)
 
 
 def _rank(candidate: Candidate, record: Record, leg: Leg) -> int | None:
