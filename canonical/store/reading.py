@@ -261,4 +261,5 @@ def shape(visible: Visible) -> tuple[object, ...] | None:
     """Return what the text of `conditions` depends on; None: on a filter, and on its values."""
     if visible.where is not None:
         return None
-    return (tuple(visible.scope.named()), visible.include_superseded, visible.show_expired)
+    wanted = visible.statuses(), visible.include_superseded, visible.show_expired
+    return (tuple(visible.scope.named()), *wanted)
