@@ -155,6 +155,7 @@ def test_tenants_count_and_see_their_own(entities: Entities) -> None:
     theirs = Visible(scope=Scope("t2", user_id="alice"), now=NOW, as_of=NOW)
     (hit,) = reader.linked(["acme"], theirs, 10)
     assert (hit.memory_id, hit.degree, hit.penalty) == (other, 1, 1.0)
+    assert type(hit.degree) is int  # a sum is a decimal, which no answer can be written from
     assert other not in entities.find("Acme", limit=200)
 
 

@@ -40,8 +40,8 @@ WITH matched AS (
       FROM scored s
 )
 SELECT DISTINCT ON (l.memory_id)
-       l.memory_id, l.rev, r.entity_id, r.name, r.similarity, r.degree, r.weight, r.penalty,
-       r.score
+       l.memory_id, l.rev, r.entity_id, r.name, r.similarity, CAST(r.degree AS bigint) AS degree,
+       r.weight, r.penalty, r.score
   FROM ranked r
  CROSS JOIN LATERAL (
        SELECT l.memory_id, l.rev
