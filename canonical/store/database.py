@@ -77,6 +77,7 @@ class Database:
             pool_size=connections,
             max_overflow=0,
             pool_timeout=5,
+            pool_use_lifo=True,  # a few connections stay warm, with their plans
             pool_reset_on_return="rollback",
             connect_args={"prepare_threshold": 0},
         )
