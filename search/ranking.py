@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 from canonical.domain.records import Record
@@ -17,6 +18,8 @@ from search.answer import (
 )
 from search.candidates import Candidate
 from search.fusion import Scale, Shares, Weights, fuse, keyword_scale, vector_scale
+
+EQUAL: Final = 6  # decimals: beyond lies how an engine rounds and quantises
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +129,20 @@ def rank(
     scored: Sequence[Scored],
     relevance_of: Callable[[Scored], float],
     *,
+    verbatim: str,
     top_k: int,
     threshold: float,
 ) -> Ranking:
-    """Order candidates by score, ties by id, and choose the first `top_k` that are relevant enough.
+    """Order candidates by score and choose the first `top_k` that are relevant enough.
 
+    Of equals, the one whose text is `verbatim` comes first: no leg tells the order of words.
     Guarantee: the same candidates give the same order, whatever order they come in.
     """
-    order = sorted(scored, key=lambda s: (-s.score, s.record.id))
+
+    def place(one: Scored) -> tuple[float, bool, UUID]:
+        return -round(one.score, EQUAL), one.record.text != verbatim, one.record.id
+
+    order = sorted(scored, key=place)
     chosen: list[Scored] = []
     relevances: dict[UUID, float] = {}
     for one in order:

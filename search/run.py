@@ -115,7 +115,11 @@ class Run:
         ]
         scored = ranking.score(raws, self._yardstick())
         return ranking.rank(
-            scored, self.relevance_of, top_k=self.query.top_k, threshold=self.query.threshold
+            scored,
+            self.relevance_of,
+            verbatim=self.query.text,
+            top_k=self.query.top_k,
+            threshold=self.query.threshold,
         )
 
     def relevance_of(self, one: Scored) -> float:
