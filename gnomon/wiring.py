@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from canonical.store import epochs, migrate, retention
+from canonical.store import epochs, migrate, projections, retention
 from canonical.store.caches import EmbeddingCache, NameCache, NoEmbeddingCache
 from canonical.store.database import Database, Role, refuse_unsafe
 from canonical.store.embedded import EmbeddedPostgres
@@ -136,15 +136,17 @@ def _databases(settings: Settings) -> Iterator[Databases]:
 def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) -> Iterator[Backend]:
     """Open everything, run the loops, and close it in order at the end.
 
-    Guarantee: one process at a time in a state folder; nothing is served before the epoch is
-               settled. Projections that `settings.rebuild` names are built anew from canonical
-               state.
+    Guarantee: one process at a time in a state folder; what its last process held when it was
+               killed is free at once. Nothing is served before the epoch is settled. Projections
+               that `settings.rebuild` names are built anew from canonical state.
     Raises:    StateInUseError; StoreUnavailableError; UnsafeStoreError; EngineMismatchError.
     """
     with ExitStack() as stack:
-        stack.enter_context(StateLock(settings.folder()))
+        state = stack.enter_context(StateLock(settings.folder())).identity
         databases = stack.enter_context(_databases(settings))
-        yield _Assembly(settings, databases, metrics or NoMetrics(), stack).backend()
+        projections.end_leases_of(databases.projector, state)  # we have the lock, so they are gone
+        owner = projections.owner_of(state, secrets.token_hex(8))
+        yield _Assembly(settings, databases, metrics or NoMetrics(), stack).backend(owner)
 
 
 class _Assembly:
@@ -162,8 +164,8 @@ class _Assembly:
         self._embedder = _embedder(settings)
         self._reader = CanonicalReader(databases.api)
 
-    def backend(self) -> Backend:
-        """Open the engines, then the search, then the loops."""
+    def backend(self, owner: str) -> Backend:
+        """Open the engines, then the search, then the loops, whose leases are `owner`'s."""
         vector = self._open(self._vector_blueprint())
         keyword = self._open(
             Blueprint(
@@ -193,6 +195,7 @@ class _Assembly:
                 "audit": (audit, AuditProjector(signer, generation=audit.number)),
             },
             epoch,
+            owner,
         )
         self._maintain()
         return Backend(
@@ -253,9 +256,8 @@ class _Assembly:
         return EmbeddingCache(self._databases.projector, self._embedder.model)
 
     def _run(
-        self, projectors: dict[str, tuple[Generation, Projector]], epoch: int
+        self, projectors: dict[str, tuple[Generation, Projector]], epoch: int, owner: str
     ) -> tuple[Runner, ...]:
-        owner = secrets.token_hex(8)
         runners = tuple(
             self._runner(
                 name,

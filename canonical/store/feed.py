@@ -30,7 +30,7 @@ class FeedSettings:
     projection: str
     generation: int
     epoch: int  # of the log
-    owner: str  # random per process: a zombie's writes name another one
+    owner: str  # another one for each process: a zombie's writes name the wrong one
     lasting: timedelta = timedelta(seconds=30)
     parked_cap: int = 1_000  # above it, it is not the records that are bad
 

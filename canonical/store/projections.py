@@ -129,6 +129,22 @@ def resume_halted(projector: Database, projection: str) -> int:
         return conn.execute(named("resume_shards"), {"projection": projection}).rowcount
 
 
+def end_leases_of(projector: Database, family: str) -> int:
+    """End the leases of every owner of a family (`owner_of`); returns how many there were.
+
+    Only for whoever knows that no process of the family lives. One that does is fenced as by any
+    other take-over: its compare-and-set finds another owner, and it drops its work.
+    """
+    with projector.transaction() as conn:
+        parameters = {"beginning": owner_of(family, "")}
+        return conn.execute(named("end_leases_of"), parameters).rowcount
+
+
+def owner_of(family: str, process: str) -> str:
+    """Name the owner of a process's leases: of one family are those that follow one another."""
+    return f"{family}.{process}"
+
+
 def parked(
     database: Database, projection: str, *, tenant: str | None = None, limit: int = 100
 ) -> list[Parked]:

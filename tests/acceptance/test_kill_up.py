@@ -17,6 +17,7 @@ from tests.support.server import Up
 KILLS = int(os.environ.get("GNOMON_KILLS", "2"))
 LINES = int(os.environ.get("GNOMON_KILL_LINES", "6000"))
 WITHIN_S = 300
+SOON_S = 8  # a lease has at least 20 s left when its holder dies, and a start takes some 3
 BULK = "/v1/memories:bulk"
 HEADERS = {"content-type": "application/x-ndjson"}
 
@@ -45,8 +46,8 @@ def wait_until_committed(up: Up) -> None:
             threading.Event().wait(0.05)
 
 
-def wait_until_projected(up: Up) -> None:
-    until = time.monotonic() + WITHIN_S
+def wait_until_projected(up: Up, within_s: float = WITHIN_S) -> None:
+    until = time.monotonic() + within_s
     while any(up.lags().values()):
         assert time.monotonic() < until, up.lags()
         threading.Event().wait(0.2)
@@ -86,6 +87,22 @@ def test_kills_in_the_middle_of_an_import_lose_and_double_nothing(tmp_path: Path
         assert found["items"][0]["text"].endswith(f"key {LINES - 1} in Lisbon")
         assert up.stop() == 0
     assert counts(state) == {"memory": LINES, "audit": LINES, "linked": LINES, "events": LINES}
+
+
+def test_what_a_killed_server_held_is_worked_on_as_soon_as_the_next_one_is_up(
+    tmp_path: Path,
+) -> None:
+    """O-09, A-02: not a lease's time later, with /readyz red before that."""
+    state = tmp_path / "state"
+    up = Up(state)
+    for n in range(40):
+        up.client.post("/v1/memories", json={"user_id": "u", "text": f"key {n}"}).raise_for_status()
+    wait_until_projected(up)  # idle, it holds its leases and renews them
+    up.kill()
+    with Up(state) as up:
+        up.client.post("/v1/memories", json={"user_id": "u", "text": "one more"})
+        wait_until_projected(up, SOON_S)
+        assert up.stop() == 0
 
 
 def counts(state: Path) -> dict[str, int]:

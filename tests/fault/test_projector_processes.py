@@ -10,6 +10,7 @@ import pytest
 
 from canonical.errors import LeaseLostError
 from canonical.store.database import Database, Role
+from canonical.store.projections import end_leases_of, owner_of
 from projectors import loop
 from projectors.protocol import Projector
 from tests.support.builders import WAIT_S, until
@@ -103,6 +104,48 @@ def test_what_a_killed_process_held_is_held_by_another_within_a_lease(shadow: Sh
     )
     assert moved == [("heir", True, True)]
     shadow.catch_up()
+
+
+@pytest.mark.parametrize("place", [READ, APPLIED])
+def test_who_has_the_state_takes_over_at_once_and_fences_who_only_slept(
+    shadow: Shadow, place: str
+) -> None:
+    """O-08, O-09: the leases of its family alone end, and a frozen older process moves nothing."""
+    ids = shadow.fill(24)
+    lease_to_another_state(shadow)
+    with shadow.worker(owner_of("state", "sleeper")) as sleeper:
+        sleeper.reach(place)
+        sleeper.freeze()
+        sleeper.go_on()
+        change_some(shadow, ids)
+        assert leased(shadow) == {"state.sleeper", "state2.other"}
+        end_leases_of(shadow.projector, "state")
+        assert leased(shadow) == {"state2.other"}
+        shadow.execute("UPDATE watermark SET lease_until = NULL WHERE lease_owner = 'state2.other'")
+        if not shadow.in_files:  # an engine in files has one process: nobody can take over there
+            with shadow.opened() as opened:
+                shadow.drain(opened.projector, owner_of("state", "heir"))
+        before = watermarks(shadow)
+        sleeper.thaw()
+        assert sleeper.reach(IDLE) > 0
+        assert watermarks(shadow) == before
+    shadow.catch_up()
+
+
+def lease_to_another_state(shadow: Shadow) -> None:
+    """Let a process of another state folder, whose name begins alike, hold a lease."""
+    shadow.execute(
+        "UPDATE watermark SET lease_owner = 'state2.other', lease_until = now() + interval '1 h'"
+        " WHERE shard = (SELECT min(shard) FROM shard)"
+    )
+
+
+def test_taking_over_forgets_no_attempt(shadow: Shadow) -> None:
+    """O-24: a record that kills `gnomon up` again and again is still counted out."""
+    shadow.fill(24)
+    for n in (1, 2, 3):
+        assert {lease.attempts for lease in shadow.feed(owner_of("s", str(n))).claim(SHARDS)} == {n}
+        assert end_leases_of(shadow.projector, "s") == len(SHARDS)
 
 
 @pytest.mark.parametrize("place", [READ, APPLIED])

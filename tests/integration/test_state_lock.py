@@ -1,6 +1,7 @@
 """One process at a time works on a state folder."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,31 @@ def test_a_killed_holder_leaves_the_folder_free(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         with StateLock(tmp_path):
-            assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+            assert (tmp_path / "lock").read_text().startswith(f"{os.getpid()}\n")
+
+
+def test_a_folder_keeps_its_identity_and_a_copy_has_another_one(tmp_path: Path) -> None:
+    """Leases of one folder's processes are taken over at once, so no other may pass for it."""
+    seen = []
+    for _ in range(3):
+        with StateLock(tmp_path / "one") as lock:
+            seen.append(lock.identity)
+    assert len(set(seen)) == 1
+    assert len(seen[0]) == 16
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    with StateLock(tmp_path / "copy") as copy, StateLock(tmp_path / "new") as new:
+        assert len({seen[0], copy.identity, new.identity}) == 3
+
+
+@pytest.mark.parametrize("held", ["", "12\n", "12", "\n\n", "12\n  \n", "\udcff\n\udcff"])
+def test_whatever_a_lock_file_holds_it_is_locked_and_has_an_identity(
+    tmp_path: Path, held: str
+) -> None:
+    (tmp_path / "lock").write_bytes(held.encode(errors="surrogateescape"))
+    with StateLock(tmp_path) as lock:
+        assert len(lock.identity) == 16
+    with StateLock(tmp_path) as again:
+        assert again.identity == lock.identity
 
 
 def test_a_child_that_outlives_the_holder_does_not_keep_the_folder(tmp_path: Path) -> None:
