@@ -1,7 +1,6 @@
 """What the loop, the log and the projections are to each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Protocol
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from canonical.domain.log import Due, Event, Lease, Mark, Page, Reading
+from canonical.domain.values import value_object
 from canonical.domain.visibility import Visible
 from canonical.store.pages import Applied
 
@@ -109,7 +109,7 @@ class Feed(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Hit:
     """A memory that an engine found. `score`: raw, the higher the better, of the engine's scale."""
 

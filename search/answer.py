@@ -7,6 +7,7 @@ from uuid import UUID
 
 from canonical.domain.records import Record, Status
 from canonical.domain.scope import Scope
+from canonical.domain.values import named_value_object, value_object
 
 
 class Leg(StrEnum):
@@ -49,7 +50,7 @@ class Degraded:
     lag_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class LegScore:
     """What one leg says of a record. `rank`: from 1, None if the text itself was scored here."""
 
@@ -58,7 +59,7 @@ class LegScore:
     normalised: float
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class EntityFactor:
     """What a shared name adds: `boost` = similarity x weight x a penalty that grows with degree."""
 
@@ -68,7 +69,7 @@ class EntityFactor:
     boost: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value_object
 class Considered:
     """What became of one candidate, and why.
 
@@ -94,7 +95,7 @@ class Considered:
     dropped: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Hit:
     """A record that may be shown, as canonical state holds it.
 

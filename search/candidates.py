@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from canonical.domain.records import Record
+from canonical.domain.values import value_object
 from canonical.domain.visibility import DropReason, Visible, drop_reason
 from search.answer import Leg
 from search.ports import Seen
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Place:
     """Where a leg saw a memory. `rank`: from 1. `rev`: the revision that the leg scored."""
 

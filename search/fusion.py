@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from canonical.domain.values import value_object
 from projectors.keyword.relevance import Statistics
 
 
@@ -24,7 +25,7 @@ class Weights:
         return self.keyword + self.vector + self.entity
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Shares:
     """Where a record stands in each leg's range, in [0, 1]; 0 where the leg doesn't have it."""
 

@@ -6,6 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from canonical.domain.records import Record
+from canonical.domain.values import value_object
 from canonical.domain.visibility import DropReason
 from search.answer import (
     BELOW_THRESHOLD,
@@ -44,7 +45,7 @@ class Yardstick:
     cut: frozenset[Leg] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Raw:
     """What the legs say of a live candidate's present revision, and of nothing older."""
 
@@ -55,7 +56,7 @@ class Raw:
     factor: EntityFactor | None
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Scored:
     """A live candidate with the score that its raw scores make."""
 

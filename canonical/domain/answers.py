@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from canonical.domain.positions import Position
+from canonical.domain.values import value_object
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Written:
     """One memory that a command wrote: committed, with its version and place in the log."""
 
@@ -18,7 +19,7 @@ class Written:
     replayed: bool = False  # the command's key was used before with the same body
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Refused:
     """One line of a bulk that was not written."""
 

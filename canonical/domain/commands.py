@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -13,6 +12,7 @@ from canonical.domain import door
 from canonical.domain.door import LIMITS, Limits
 from canonical.domain.records import Kind, Provenance, Trust
 from canonical.domain.scope import Scope
+from canonical.domain.values import value_object
 from canonical.errors import InvalidInputError
 
 SCOPE_FIELDS: Final = frozenset({"user_id", "agent_id", "run_id"})
@@ -56,7 +56,7 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Change:
     """What an update sets; metadata is replaced as a whole."""
 
@@ -67,7 +67,7 @@ class Change:
     expires_at: datetime | Unset | None = UNSET
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Caller:
     """Who asks: a tenant, the name that history shows, and how far its sources are trusted."""
 
@@ -76,7 +76,7 @@ class Caller:
     max_trust: Trust = Trust.USER
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class MutationKey:
     """A caller's key for one command, with the hash of the command's body."""
 

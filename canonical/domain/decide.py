@@ -1,19 +1,20 @@
 """What becomes of a record under a command: pure, so that every rule can be tested by itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 from uuid import UUID
 
 from canonical.domain.commands import Caller, Change, NewMemory, Unset, check_validity
 from canonical.domain.records import Link, Op, Record, Status, Tombstone
+from canonical.domain.values import value_object
 from canonical.errors import NotFoundError, StatusConflictError, VersionConflictError
 
 SUPERSEDES = "supersedes"
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Outcome:
     """A record's next state, and what its event and its version say of it."""
 

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from canonical.domain import places
+from canonical.domain.values import value_object
 from canonical.errors import InvalidInputError
 
 MAX_DEPTH = 8
@@ -63,7 +64,7 @@ RANGES: dict[Operator, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Condition:
     """One question to one key. `value` is a tuple for IN, True for EXISTS, a number for ranges."""
 
@@ -264,7 +265,7 @@ def _same(held: Scalar, wanted: Scalar) -> bool:
     return type(held) is type(wanted) and held == wanted
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Facets:
     """What an engine indexes of a record's metadata.
 

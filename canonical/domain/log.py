@@ -6,6 +6,7 @@ from datetime import datetime
 from uuid import UUID
 
 from canonical.domain.records import Op, Record
+from canonical.domain.values import value_object
 
 CAUTIOUS_AFTER = 3  # claims of a shard without progress: whoever held it died
 
@@ -14,7 +15,7 @@ CAUTIOUS_AFTER = 3  # claims of a shard without progress: whoever held it died
 PARK_AFTER = 6
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Event:
     """One row of the log."""
 
@@ -28,7 +29,7 @@ class Event:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Mark:
     """How far an engine has come in one shard, with the event that stood there."""
 
@@ -84,7 +85,7 @@ class Reading:
     heads: Mapping[int, int]  # position of each shard's newest event
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Due:
     """A parked memory whose next try has come."""
 

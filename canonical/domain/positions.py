@@ -5,8 +5,9 @@ import binascii
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from canonical.domain.values import value_object
 from canonical.errors import InvalidInputError
 
 FORMAT = 1
@@ -16,7 +17,7 @@ _PAIR = struct.Struct(">hq")  # shard, position
 _CHECK = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Position:
     """A place in each of some shards, in one life of the log."""
 

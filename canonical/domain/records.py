@@ -1,13 +1,14 @@
 """What a memory is: its current state, its versions, where it came from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from canonical.domain.scope import Scope
+from canonical.domain.values import named_value_object, value_object
 
 EPOCH_SHIFT = 40  # an engine's guard is `epoch << 40 | rev`: DESIGN §4, fits a signed 64-bit long
 
@@ -54,7 +55,7 @@ class Trust(StrEnum):
     USER = "user"
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Provenance:
     """Where a record's content came from."""
 
@@ -69,7 +70,7 @@ class Provenance:
     event_part: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Link:
     """A relation from this record to another one of its tenant."""
 
@@ -77,7 +78,7 @@ class Link:
     target: UUID
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Tombstone:
     """When, by whom and why a record was deleted."""
 
@@ -86,7 +87,7 @@ class Tombstone:
     why: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value_object
 class Record:
     """The current state of a memory.
 
@@ -117,7 +118,7 @@ class Record:
     legal_hold: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Version:
     """One state of a memory's past or present, with the position that announced it."""
 

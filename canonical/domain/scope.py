@@ -1,9 +1,9 @@
 """Whose a record is: a tenant and at least one of user, agent and run."""
 
-from dataclasses import dataclass
+from canonical.domain.values import value_object
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Scope:
     """As part of a record: its exact owner. As part of a query: the ids that must be equal.
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from canonical.domain.scope import Scope
+from canonical.domain.values import value_object
 from canonical.domain.visibility import Visible
 from canonical.store.arrays import numbers, texts
 from canonical.store.database import Database
@@ -40,7 +41,7 @@ PER_KEY: Final = 200  # entities of one key: more of one name is a hub
 READS: Final = 4  # links read for each that is wanted: some are hidden by status, time or filter
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class EntityHit:
     """A memory linked to a name of the query: score is similarity times weight times penalty."""
 

@@ -8,7 +8,6 @@ the tenant itself.
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import assert_never
@@ -17,6 +16,7 @@ from uuid import UUID
 from canonical.domain import filters
 from canonical.domain.records import Record, Status, guard
 from canonical.domain.scope import Scope
+from canonical.domain.values import named_value_object
 from canonical.errors import EngineRefusedError
 from projectors.keyword import analysis
 from projectors.keyword.schema import ALWAYS, NEVER
@@ -34,7 +34,7 @@ _ALL = (1 << 64) - 1
 _TO_DIGITS = str.maketrans("0123456789abcdef", NUMBER_DIGITS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value_object
 class Upsert:
     """A document that is found."""
 
@@ -50,7 +50,7 @@ class Upsert:
     body: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@named_value_object
 class Tombstone:
     """A document that is never found and keeps older writes away."""
 

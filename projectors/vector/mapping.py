@@ -3,7 +3,6 @@
 import math
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, assert_never
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from canonical.domain import filters
 from canonical.domain.records import EPOCH_SHIFT, Record, Status, guard
+from canonical.domain.values import value_object
 from canonical.errors import EngineMismatchError, EngineRefusedError
 from projectors.protocol import Mark
 from projectors.vector import schema
@@ -26,7 +26,7 @@ _REV = (1 << EPOCH_SHIFT) - 1
 _LENGTH_TOLERANCE = 1e-3  # of a vector's length 1: what float32 and an engine's copy may differ by
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Upsert:
     """A point that is found."""
 
@@ -36,7 +36,7 @@ class Upsert:
     vector: NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class Tombstone:
     """A point that is never found and keeps older writes away.
 

@@ -1,7 +1,6 @@
 """Where the vectors of records come from: a cache first, the model for the rest."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Protocol
 from uuid import UUID
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from canonical.domain.records import Record
+from canonical.domain.values import value_object
 from canonical.errors import PoisonError
 from inference.protocols import Embedder
 
@@ -19,7 +19,7 @@ Key = tuple[str, bytes]  # tenant, SHA-256 of the exact text in UTF-8
 Vector = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
+@value_object
 class CacheRow:
     """A vector to be cached on behalf of a memory, which must still hold that text."""
 
