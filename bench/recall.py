@@ -32,7 +32,7 @@ from gnomon.settings import Settings
 from inference.local import MODEL
 from tests.support.server import Up
 
-DEFAULT_DATA = Path("../shared/data/locomo/locomo10.json")
+DATA = Path(os.environ.get("GNOMON_BENCH_LOCOMO", "../shared/data/locomo/locomo10.json"))
 TUNED_ON = frozenset({"conv-26", "conv-30"})  # the only ones that weights were tried on
 CUTS = (1, 5, 10, 20, 50, 100)
 ANSWERABLE = (1, 2, 3, 4)
@@ -299,7 +299,7 @@ def main() -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        default=Path(os.environ.get("GNOMON_BENCH_LOCOMO", DEFAULT_DATA)),
+        default=DATA,
         help="LoCoMo's locomo10.json (CC BY-NC 4.0), with audit_errors.json beside it if at hand",
     )
     figures = measure(parser.parse_args().data)
