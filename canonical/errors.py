@@ -164,6 +164,11 @@ class LeaseLostError(TransientError):
     code = "lease_lost"
     hint = "Nothing to do; the holder goes on."
 
+    def __init__(self, message: str, shards: frozenset[int] = frozenset()) -> None:
+        """Name the shards, as far as it is known which of those at hand were lost."""
+        super().__init__(message)
+        self.shards = shards
+
 
 class PoisonError(GnomonError):
     """This content can't be projected: the record is parked by itself."""

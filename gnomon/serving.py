@@ -36,6 +36,7 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
     metrics = Metrics()
     with open_backend(settings, metrics=metrics) as backend:
         _require_key_beyond_loopback(settings, backend)
+        metrics.watch_leases(backend.leases_lost)
         services = _services(settings, backend, metrics)
         yield Running(create_app(services, version=version("gnomon")), backend)
 

@@ -93,6 +93,10 @@ class Backend:
                 found.append((runner.name, f"its loop fails: {runner.last_error}"))
         return found
 
+    def leases_lost(self) -> dict[str, int]:
+        """Count, for each projection, the leases that this process lost to others."""
+        return {runner.name: runner.counts.leases_lost for runner in self.runners}
+
     def hint(self) -> None:
         """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
         for runner in self.runners:

@@ -1,5 +1,6 @@
 """Runs one generation of a projection: waits for work, handles it, holds on faults."""
 
+import logging
 import random
 import threading
 import time
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field
 from canonical.errors import HaltError, LeaseLostError, TransientError
 from projectors import loop
 from projectors.protocol import Feed, Lease, Projector
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Counts:
     refused: int = 0
     retried: int = 0
     failures: int = 0
-    leases_lost: int = 0
+    leases_lost: int = 0  # each shard's
     halts: int = 0
     beat_at: float = field(default_factory=time.monotonic)  # the loop's last sign of life
 
@@ -59,6 +62,7 @@ class Runner:
         self._feed, self._projector = feed, projector
         self._pace, self._caught_up = pace or Pace(), caught_up
         self._leases: dict[int, Lease] = {}
+        self._noticing = threading.Lock()  # of a lost lease: either thread may be the first
         self._failures = 0
         self._stop, self._wake = threading.Event(), threading.Event()
         self._passed = threading.Condition()
@@ -114,12 +118,12 @@ class Runner:
             progress = loop.run_page(
                 self._feed, self._projector, leases, limit=self._pace.page_events
             )
-            self._leases |= {lease.shard: lease for lease in progress.leases}
+            self._keep(progress.leases)
             for shard, gap in progress.halted.items():
                 self._halt([lease for lease in leases if lease.shard == shard], gap)
             retried = loop.retry_parked(self._feed, self._projector, progress.leases)
-        except LeaseLostError:
-            self.counts.leases_lost += 1
+        except LeaseLostError as exc:
+            self._lost([lease for lease in leases if lease.shard in exc.shards] or leases)
             self._leases.clear()  # claimed anew, at their real watermarks
             return 0
         except HaltError as exc:
@@ -136,6 +140,31 @@ class Runner:
         self.counts.pages += bool(progress.events)
         self.counts.refused += progress.refused
         self.counts.retried += retried
+
+    def _keep(self, moved: Sequence[Lease]) -> None:
+        """Keep leases at their new watermarks, but for those that were lost meanwhile."""
+        with self._noticing:
+            self._leases |= {one.shard: one for one in moved if one.shard in self._leases}
+
+    def _lost(self, leases: Sequence[Lease]) -> None:
+        """Drop leases that are not ours any more; each loss is counted and said once."""
+        with self._noticing:
+            news = [one for one in leases if self._epoch(one.shard) == one.epoch]
+            for lease in news:
+                del self._leases[lease.shard]
+            self.counts.leases_lost += len(news)
+        for lease in news:
+            log.warning(
+                "%s generation %d shard %d: the lease is lost (lease_lost); the work at hand is "
+                "dropped, and done again by whoever holds the shard",
+                lease.projection,
+                lease.generation,
+                lease.shard,
+            )
+
+    def _epoch(self, shard: int) -> int | None:
+        held = self._leases.get(shard)
+        return None if held is None else held.epoch
 
     def _halt(self, leases: Sequence[Lease], error: HaltError) -> None:
         self.counts.halts += len(leases)
@@ -182,7 +211,8 @@ class Runner:
             held = list(self._leases.values())
             try:
                 if held:
-                    self._feed.renew(held)
+                    ours = {lease.shard for lease in self._feed.renew(held)}
+                    self._lost([lease for lease in held if lease.shard not in ours])
             except TransientError as exc:  # the leases may end; the watermark's guard stands
                 self.last_error = exc
 

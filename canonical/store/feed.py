@@ -156,8 +156,7 @@ class LogFeed:
             reached=[reached[lease.shard] for lease in leases],
         )
         with self._database.transaction() as conn:
-            moved = conn.execute(named("advance_watermarks"), parameters).all()
-            _require_all(moved, leases)
+            _require_all(conn.execute(named("advance_watermarks"), parameters).scalars(), leases)
             if applied.in_transaction is not None:
                 applied.in_transaction(conn)
             self._park(conn, page.events, applied.refused)
@@ -179,7 +178,8 @@ class LogFeed:
         done = [one for one in due if one.memory_id not in applied.refused]
         again = [one for one in due if one.memory_id in applied.refused]
         with self._database.transaction() as conn:
-            _require_all(conn.execute(named("confirm_leases"), self._held(leases)).all(), leases)
+            confirmed = conn.execute(named("confirm_leases"), self._held(leases))
+            _require_all(confirmed.scalars(), leases)
             if applied.in_transaction is not None:
                 applied.in_transaction(conn)
             conn.execute(named("unpark"), self._own(**_places(done)))
@@ -248,7 +248,8 @@ def _places(due: Sequence[Due]) -> dict[str, list[Any]]:
     }
 
 
-def _require_all(rows_found: Sequence[object], leases: Sequence[Lease]) -> None:
-    if len(rows_found) != len(leases):
-        lost = len(leases) - len(rows_found)
-        raise LeaseLostError(f"{lost} of {len(leases)} leases of {leases[0].projection} are lost")
+def _require_all(ours: Iterable[int], leases: Sequence[Lease]) -> None:
+    lost = {lease.shard for lease in leases}.difference(ours)
+    if lost:
+        message = f"{len(lost)} of {len(leases)} leases of {leases[0].projection} are lost"
+        raise LeaseLostError(message, frozenset(lost))

@@ -1,9 +1,9 @@
 """What the process counts and times, as Prometheus reads it: no tenant, id or text in a label."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from canonical.errors import StoreUnavailableError
@@ -14,6 +14,7 @@ REQUEST_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.
 SEARCH_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 Status = Callable[[], Sequence[ProjectionStatus]]
+Lost = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
@@ -72,6 +73,10 @@ class Metrics:
         """Show the projections' state as well, read at each scrape."""
         self.registry.register(Projections(status))
 
+    def watch_leases(self, lost: Lost) -> None:
+        """Show how many leases this process's loops have lost, by projection, as well."""
+        self.registry.register(Leases(lost))
+
     def exposition(self) -> bytes:
         """Return everything in Prometheus's text format."""
         return generate_latest(self.registry)
@@ -97,6 +102,25 @@ class Metrics:
     def diagnostics_lost(self, code: str) -> None:
         """Count a diagnostics event that could not be kept."""
         self.lost_events.labels(code).inc()
+
+
+class Leases(Collector):
+    """The leases that the loops of this process lost to another worker, since its start."""
+
+    def __init__(self, lost: Lost) -> None:
+        self._lost = lost
+
+    # typing has `override` from Python 3.12 on.
+    def collect(self) -> Iterator[Metric]:  # type: ignore[explicit-override]
+        """Read the loops' counts."""
+        family = CounterMetricFamily(
+            "gnomon_leases_lost",
+            "Leases lost to another worker, a shard each: its work was dropped.",
+            labels=["projection"],
+        )
+        for projection, count in self._lost().items():
+            family.add_metric([projection], count)
+        yield family
 
 
 class Projections(Collector):

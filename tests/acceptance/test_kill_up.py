@@ -102,6 +102,9 @@ def test_what_a_killed_server_held_is_worked_on_as_soon_as_the_next_one_is_up(
     with Up(state) as up:
         up.client.post("/v1/memories", json={"user_id": "u", "text": "one more"})
         wait_until_projected(up, SOON_S)
+        for name in up.lags():
+            series = f'gnomon_leases_lost_total{{projection="{name}"}} 0.0'
+            assert series in up.client.get("/metrics").text
         assert up.stop() == 0
 
 

@@ -1,5 +1,6 @@
 """The loop on the real log: crashes at every step, zombies, holes, dead engines, bad records."""
 
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -95,6 +96,67 @@ def test_a_zombie_moves_no_watermark(log: Log) -> None:
         loop.run_page(feed, sleeper, leases, limit=100)
     assert successor.held[first].text == "after"
     assert log.lag() == 0
+
+
+def test_a_loss_in_mid_page_is_said_and_counted_for_each_shard(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-08, O-23: losing work is never silent; the leases that were kept are not in it."""
+    for n in range(40):
+        log.add(f"fact {n}")
+    projector, feed = RecordingProjector(), log.feed("sleeper")
+    shards = feed.waiting()
+    taken = shards[:3]
+
+    def taken_over(_page: Page) -> None:
+        projector.before = lambda _page: None
+        log.end_leases(taken)
+        log.feed("successor").claim(taken)
+
+    projector.before = taken_over
+    runner = Runner("vector", feed, projector)
+    with caplog.at_level("WARNING"):
+        assert runner.run_once() == 0
+    assert runner.counts.leases_lost == 3
+    assert losses(caplog) == [f"vector generation 1 shard {shard}" for shard in taken]
+    runner.run_once()
+    assert runner.counts.leases_lost == 3
+    assert log.lag() > 0
+    log.end_leases()
+    runner.run_once()
+    assert log.lag() == 0
+
+
+def test_a_loss_that_the_renewal_notices_is_said_and_counted_once(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-08: an idle worker hears of it as well, and the shard is claimed anew when it is free."""
+    log.add("one")
+    projector, feed = RecordingProjector(), log.feed("sleeper")
+    shards = feed.waiting()
+    runner = Runner("vector", feed, projector, pace=Pace(idle_s=0.01, renew_s=0.02))
+    with caplog.at_level("WARNING"):
+        runner.start()
+        try:
+            runner.wait_until(lambda: log.lag() == 0, timeout_s=10)
+            log.end_leases(shards)
+            log.feed("successor").claim(shards)
+            runner.wait_until(lambda: runner.counts.leases_lost > 0, timeout_s=10)
+            log.end_leases(shards)
+            log.execute("UPDATE watermark SET pos = 0")
+            runner.wait_until(lambda: log.lag() == 0, timeout_s=10)
+        finally:
+            runner.stop()
+    assert runner.counts.leases_lost == 1
+    assert losses(caplog) == [f"vector generation 1 shard {shards[0]}"]
+
+
+def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        said.partition(":")[0]
+        for name, level, said in caplog.record_tuples
+        if "lease_lost" in said and name == "workers.runner" and level == logging.WARNING
+    ]
 
 
 def test_a_lease_is_held_by_one_at_a_time_and_taken_over_when_it_ends(log: Log) -> None:

@@ -78,10 +78,11 @@ def test_a_process_that_wakes_after_its_lease_moves_nothing(shadow: Shadow, plac
                 shadow.drain(opened.projector, "successor")
         before = watermarks(shadow)
         sleeper.thaw()
-        assert sleeper.reach(IDLE) == 1
+        lost = sleeper.reach(IDLE)
+        assert lost > 0
         assert watermarks(shadow) == before
         sleeper.go_on()
-        assert sleeper.reach(IDLE) == 1
+        assert sleeper.reach(IDLE) == lost
         assert shadow.lag() == 0
     shadow.catch_up()
 

@@ -1,6 +1,6 @@
 """A log to project: writers, a generation, feeds of several owners on one database."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from canonical.store.feed import FeedSettings, LogFeed
 
 TENANT = "t1"
 NAME = "vector"
+SHARDS = tuple(range(16))
 
 
 class Log:
@@ -48,9 +49,12 @@ class Log:
         )
         return LogFeed(self.projector, settings)
 
-    def end_leases(self) -> None:
-        """Let time pass: every lease has ended."""
-        self.execute("UPDATE watermark SET lease_until = now() - interval '1 s'")
+    def end_leases(self, shards: Sequence[int] = SHARDS) -> None:
+        """Let time pass: the leases of these shards have ended."""
+        self.execute(
+            "UPDATE watermark SET lease_until = now() - interval '1 s' WHERE shard = ANY(:shards)",
+            shards=list(shards),
+        )
 
     def execute(self, statement: str, **parameters: object) -> list[tuple[object, ...]]:
         """Run a statement as the owner, past every wall but row-level security's."""
