@@ -17,7 +17,8 @@ GnomonError
  │   └─ LeaseLostError               another worker holds the shard: drop the work
  ├─ PoisonError              this record is parked, the rest goes on
  │   ├─ EngineRefusedError           the engine refuses this content
- │   └─ ModelRefusedError            the model refuses this content
+ │   ├─ ModelRefusedError            the model refuses this content
+ │   └─ ProjectorFailedError         projecting this record alone fails, and nobody knows why
  └─ HaltError                an invariant broke: stop, page someone
      ├─ PositionGapError             a hole or a repeat in a shard's positions
      ├─ RecordMissingError           an event or a position names what canonical state hasn't
@@ -187,6 +188,16 @@ class ModelRefusedError(PoisonError):
     """The model refuses this content."""
 
     code = "model_refused"
+
+
+class ProjectorFailedError(PoisonError):
+    """Projecting this record alone fails in a way that nobody foresaw, while others go through."""
+
+    code = "projector_failed"
+    hint = (
+        "A fault of ours: report the message. `gnomon park list` shows the record, and"
+        " `gnomon park redrive` tries it again."
+    )
 
 
 class HaltError(GnomonError):

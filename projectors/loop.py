@@ -1,10 +1,12 @@
 """The loop that all projections share: claim, read a page, apply it, move the watermarks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from canonical.domain.log import CAUTIOUS_AFTER, PARK_AFTER
-from canonical.errors import HaltError, ModelRefusedError, PositionGapError
+from canonical.errors import HaltError, ModelRefusedError, PoisonError, PositionGapError
+from projectors import isolation
 from projectors.protocol import Applied, Event, Feed, Lease, Page, Projector, Reading, Step
 
 RETRIES = 50  # parked memories tried again in one go
@@ -27,16 +29,24 @@ class Progress:
 
 
 def run_page(
-    feed: Feed, projector: Projector, leases: Sequence[Lease], *, limit: int, at: At = ignore
+    feed: Feed,
+    projector: Projector,
+    leases: Sequence[Lease],
+    *,
+    limit: int,
+    isolate: bool = False,
+    at: At = ignore,
 ) -> Progress:
     """Apply the next page of some shards and record how far they came.
 
     Guarantee: in position order, at least once; a shard with a hole or a repeat stops, the others
                go on. A crash at any step repeats the page; `apply` is idempotent by (memory id,
                rev), so a repeat is harmless. The watermarks move only once every event is done or
-               its memory parked.
+               its memory parked. `isolate`: pages have failed in a way that nobody foresaw; a
+               memory that does so alone, while others go through, is parked with its error.
     Raises:    TransientError: nothing moved, hold and try again. LeaseLostError: drop the leases.
-               HaltError: the engine broke an invariant, all shards stop.
+               HaltError: the engine broke an invariant, all shards stop. Anything else: unforeseen,
+               nothing moved.
     """
     reading = feed.read(leases, limit=page_limit(leases, limit))
     sound, halted = dense(reading, leases)
@@ -45,7 +55,8 @@ def run_page(
         return Progress(sound, 0, halted)
     at(Step.PAGE_READ)
     page = feed.page(events)
-    applied = _apply(projector, page, sound)
+    apply = _isolated if isolate else _apply
+    applied = apply(feed, projector, page, sound)
     at(Step.PAGE_APPLIED)
     touched = {mark.shard for mark in page.marks}
     moved = feed.advance([lease for lease in sound if lease.shard in touched], page, applied)
@@ -54,16 +65,40 @@ def run_page(
     return Progress([*moved, *idle], len(events), halted, len(applied.refused))
 
 
-def _apply(projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:
+def _apply(_feed: Feed, projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:
     """Apply a page; a memory whose handling killed its workers again and again is parked."""
     deadly = {lease.shard for lease in leases if lease.attempts > PARK_AFTER}
     if not deadly:
         return projector.apply(page)
     first = {e.memory_id for e in page.events if e.shard in deadly}
-    rest = {i: record for i, record in page.records.items() if i not in first}
-    applied = projector.apply(replace(page, records=rest))
     killed = dict.fromkeys(first, ModelRefusedError("its handling ended workers again and again"))
-    return Applied({**applied.refused, **killed}, applied.in_transaction)
+    return _apply_others(projector, page, killed)
+
+
+def _isolated(feed: Feed, projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:
+    """Apply a page without the memories that fail by themselves."""
+
+    def attempt(ids: Iterable[UUID]) -> None:
+        _rehearse(feed, projector, leases, _part(page, ids))
+
+    return _apply_others(projector, page, isolation.culprits(attempt, list(page.records)))
+
+
+def _apply_others(projector: Projector, page: Page, refused: Mapping[UUID, PoisonError]) -> Applied:
+    others = {i: record for i, record in page.records.items() if i not in refused}
+    applied = projector.apply(replace(page, records=others))
+    return Applied({**applied.refused, **refused}, applied.in_transaction)
+
+
+def _part(page: Page, ids: Iterable[UUID]) -> Page:
+    """Return a page of some of the memories. It has no marks: the engine isn't past the others."""
+    return replace(page, events=(), marks=(), records={i: page.records[i] for i in ids})
+
+
+def _rehearse(feed: Feed, projector: Projector, leases: Sequence[Lease], page: Page) -> None:
+    applied = projector.apply(page)
+    if applied.in_transaction is not None:
+        feed.rehearse(leases, applied)
 
 
 def page_limit(leases: Sequence[Lease], limit: int) -> int:
@@ -75,16 +110,32 @@ def page_limit(leases: Sequence[Lease], limit: int) -> int:
 def retry_parked(feed: Feed, projector: Projector, leases: Sequence[Lease]) -> int:
     """Try parked memories again whose next try has come, on their newest state.
 
-    Guarantee: one success clears all that piled up; watermarks are not touched.
+    Guarantee: one success clears all that piled up; watermarks are not touched. What fails, also
+               in a way that nobody foresaw, stays parked with its newest error and backs off.
     Returns:   how many were tried.
     """
     due = feed.due(leases, limit=RETRIES)
     if due:
         shards = {one.shard for one in due}
+        mine = [lease for lease in leases if lease.shard in shards]
         page = feed.retry_page(due)
-        applied = projector.apply(page)
-        feed.settle([lease for lease in leases if lease.shard in shards], due, applied)
+        if isolation.failure(lambda: feed.settle(mine, due, projector.apply(page))) is not None:
+            failed = _failing_alone(feed, projector, mine, page)
+            feed.settle(mine, due, _apply_others(projector, page, failed))
     return len(due)
+
+
+def _failing_alone(
+    feed: Feed, projector: Projector, leases: Sequence[Lease], page: Page
+) -> dict[UUID, PoisonError]:
+    """Try each memory by itself: they are parked already, so none is parked wrongly."""
+    failed = {}
+    for one in page.records:
+        alone = _part(page, [one])
+        error = isolation.failure(lambda alone=alone: _rehearse(feed, projector, leases, alone))  # type: ignore[misc]
+        if error is not None:
+            failed[one] = isolation.poison(error)
+    return failed
 
 
 def dense(reading: Reading, leases: Sequence[Lease]) -> tuple[list[Lease], dict[int, HaltError]]:

@@ -89,6 +89,13 @@ class Feed(Protocol):
         """
         ...
 
+    def rehearse(self, leases: Sequence[Lease], applied: Applied) -> None:
+        """Do what would commit with the watermarks, and take it back.
+
+        Raises: LeaseLostError; whatever the commit would have raised.
+        """
+        ...
+
     def due(self, leases: Sequence[Lease], *, limit: int) -> list[Due]:
         """List parked memories of these shards whose next try has come."""
         ...

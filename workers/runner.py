@@ -4,14 +4,18 @@ import logging
 import random
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from canonical.errors import HaltError, LeaseLostError, TransientError
+from canonical.errors import HaltError, LeaseLostError, ProjectorFailedError, TransientError
 from projectors import loop
 from projectors.protocol import Feed, Lease, Projector
 
 log = logging.getLogger(__name__)
+
+ISOLATE_AFTER = 3  # passes in a row that ended in a way that nobody foresaw
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,9 @@ class Runner:
     """The loop of one projection's generation over every shard it can lease.
 
     Guarantee: nothing that happens in a pass ends the loop; a dead engine holds its shards back
-               with growing pauses and parks nothing; a wake-up only shortens the wait.
+               with growing pauses and parks nothing; a wake-up only shortens the wait. An error
+               that nobody foresaw is tried again; then the memories that fail by themselves, while
+               others go through, are parked.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class Runner:
         self._pace, self._caught_up = pace or Pace(), caught_up
         self._leases: dict[int, Lease] = {}
         self._noticing = threading.Lock()  # of a lost lease: either thread may be the first
-        self._failures = 0
+        self._failures = self._unforeseen = 0
         self._stop, self._wake = threading.Event(), threading.Event()
         self._passed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -116,7 +122,11 @@ class Runner:
     def _handle(self, leases: Sequence[Lease]) -> int:
         try:
             progress = loop.run_page(
-                self._feed, self._projector, leases, limit=self._pace.page_events
+                self._feed,
+                self._projector,
+                leases,
+                limit=self._pace.page_events,
+                isolate=self._unforeseen >= ISOLATE_AFTER,
             )
             self._keep(progress.leases)
             for shard, gap in progress.halted.items():
@@ -132,6 +142,11 @@ class Runner:
         except TransientError as exc:
             self._feed.hold(leases, exc, halt=False)
             raise
+        except Exception as exc:
+            self._unforeseen += 1
+            self._hold_unforeseen(leases, exc)
+            raise
+        self._unforeseen = 0
         self._count(progress, retried)
         return progress.events + retried
 
@@ -140,6 +155,13 @@ class Runner:
         self.counts.pages += bool(progress.events)
         self.counts.refused += progress.refused
         self.counts.retried += retried
+
+    def _hold_unforeseen(self, leases: Sequence[Lease], error: Exception) -> None:
+        """Note it with its class and place alone: its message may hold a text of some tenant."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+        log.error("%s: not foreseen, tried again: %s", self.name, said)
+        self._feed.hold(leases, ProjectorFailedError(said), halt=False)
 
     def _keep(self, moved: Sequence[Lease]) -> None:
         """Keep leases at their new watermarks, but for those that were lost meanwhile."""

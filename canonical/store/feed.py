@@ -163,6 +163,19 @@ class LogFeed:
             self._note_parked(conn, page)
         return [replace(lease, watermark=reached[lease.shard], attempts=0) for lease in leases]
 
+    def rehearse(self, leases: Sequence[Lease], applied: Applied) -> None:
+        """Do what would commit with the watermarks, and take it back.
+
+        Raises: LeaseLostError; whatever the commit would have raised.
+        """
+        with self._database.transaction() as conn:
+            confirmed = conn.execute(named("confirm_leases"), self._held(leases))
+            _require_all(confirmed.scalars(), leases)
+            if applied.in_transaction is not None:
+                rehearsal = conn.begin_nested()
+                applied.in_transaction(conn)
+                rehearsal.rollback()
+
     def due(self, leases: Sequence[Lease], *, limit: int) -> list[Due]:
         """List parked memories of these shards whose next try has come."""
         parameters = self._own(shards=[lease.shard for lease in leases], limit=limit)
