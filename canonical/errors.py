@@ -8,6 +8,7 @@ GnomonError
  │   ├─ VersionConflictError     409  `expected_version` is not the current one
  │   ├─ MutationConflictError    409  the key was used before with another body
  │   ├─ StatusConflictError      409  the record's status doesn't allow the command
+ │   ├─ ScopeMismatchError       422  a memory can't supersede one of another scope
  │   ├─ UnauthenticatedError     401  no valid API key
  │   └─ ForbiddenError           403  the key lacks the right
  ├─ TransientError           try again (503 with Retry-After)
@@ -30,6 +31,7 @@ GnomonError
      └─ ChainBrokenError             the audit chain doesn't verify
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -109,6 +111,24 @@ class StatusConflictError(RejectedError):
     code = "status_conflict"
     hint = "Read the record: only an active record can be changed."
     status = 409
+
+
+class ScopeMismatchError(RejectedError):
+    """A memory can't take the place of one of another scope."""
+
+    code = "scope_mismatch"
+    hint = (
+        "Give the new memory the user_id, agent_id and run_id of the older one; to move a fact to"
+        " another scope, add it there and delete it here."
+    )
+
+    def __init__(self, differing: Iterable[str]) -> None:
+        """Name the ids that differ; whose they are is not said."""
+        self.fields = tuple(differing)
+        super().__init__(
+            "the new memory's scope is not that of the one which it would supersede: "
+            f"{', '.join(self.fields)}"
+        )
 
 
 class UnauthenticatedError(RejectedError):

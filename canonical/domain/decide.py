@@ -9,7 +9,12 @@ from uuid import UUID
 from canonical.domain.commands import Caller, Change, NewMemory, Unset, check_validity
 from canonical.domain.records import Link, Op, Record, Status, Tombstone
 from canonical.domain.values import value_object
-from canonical.errors import NotFoundError, StatusConflictError, VersionConflictError
+from canonical.errors import (
+    NotFoundError,
+    ScopeMismatchError,
+    StatusConflictError,
+    VersionConflictError,
+)
 
 SUPERSEDES = "supersedes"
 
@@ -82,9 +87,13 @@ def delete(
 def supersede(
     old: Record, new: Record, expected: int | None, caller: Caller
 ) -> tuple[Outcome, Outcome]:
-    """Replace `old` by `new`: the older fact ends where the newer begins, and names it."""
+    """Replace `old` by `new`: the older fact ends where the newer begins, and names it.
+
+    Whoever finds the older one must find the newer one in its place, so both are of one scope.
+    """
     _require_active(old)
     _require_version(old, expected)
+    _require_scope(old, new)
     begins = new.valid_from or new.created_at
     ends = begins if old.valid_to is None else min(old.valid_to, begins)
     begins_late = old.valid_from is not None and ends <= old.valid_from
@@ -106,6 +115,11 @@ def _next(record: Record, now: datetime) -> Record:
 def _require_version(record: Record, expected: int | None) -> None:
     if expected is not None and expected != record.version:
         raise VersionConflictError(expected, record.version)
+
+
+def _require_scope(old: Record, new: Record) -> None:
+    if differing := old.scope.differing(new.scope):
+        raise ScopeMismatchError(differing)
 
 
 def _require_active(record: Record) -> None:

@@ -26,6 +26,11 @@ class Scope:
             )
         )
 
+    def differing(self, other: "Scope") -> list[str]:
+        """Name the fields in which two owners differ."""
+        names = ("tenant", "user_id", "agent_id", "run_id")
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
     def named(self) -> dict[str, str]:
         """Return the ids that are named, without the tenant."""
         ids = {"user_id": self.user_id, "agent_id": self.agent_id, "run_id": self.run_id}

@@ -75,7 +75,8 @@ def supersede(
 
     Guarantee: both, their versions, the link and the events are committed, in one transaction.
     Shapes:    returns (the older record's next version, the new record).
-    Raises:    NotFoundError; StatusConflictError; VersionConflictError; MutationConflictError.
+    Raises:    NotFoundError; StatusConflictError; VersionConflictError; ScopeMismatchError;
+               MutationConflictError.
     """
 
     def work(conn: psycopg.Connection) -> list[Written]:

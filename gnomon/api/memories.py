@@ -172,7 +172,12 @@ def patch(call: Call) -> Response:
 
 
 def supersede(call: Call) -> Response:
-    """Put a new memory in the place of an older one."""
+    """Put a new memory in the place of an older one.
+
+    Both must be of one scope: the new memory's `user_id`, `agent_id` and `run_id` are those of the
+    older one, else the answer is 422 `scope_mismatch` and nothing is written. What a search of
+    someone's scope shows is never changed by a memory that this search can't find.
+    """
     parameters.query(call.query_string, frozenset())
     old_id = parse_id(call.path_params["id"])
     given = door.known_fields(documents.parse(call.body_bytes), SUPERSEDE_FIELDS)

@@ -206,10 +206,28 @@ def test_one_key_for_two_commands_is_a_conflict(api: Api, client: Client) -> Non
     assert again == {**first, "replayed": True}
 
 
+def test_a_supersede_by_another_scope_is_refused_and_changes_nothing(
+    api: Api, client: Client
+) -> None:
+    """P5, P6: what alice's search shows is not changed by a record that it can't find."""
+    held = client.post("/v1/memories", json={"text": "likes tea", "user_id": "alice"}).json()
+    path, before = f"/v1/memories/{held['id']}", events(api)
+    for ids in ({"user_id": "bob"}, {"user_id": "alice", "agent_id": "a"}, {"run_id": "alice"}):
+        refused = client.post(
+            f"{path}:supersede", json={"text": "likes coffee", "mutation_id": "m-1", **ids}
+        )
+        assert problem(refused)[:2] == (422, "scope_mismatch")
+        assert "alice" not in refused.text
+    assert events(api) == before
+    assert client.get(path).json()["status"] == "active"
+    again = {"text": "likes coffee", "user_id": "alice", "mutation_id": "m-1"}
+    assert client.post(f"{path}:supersede", json=again).status_code == 201
+
+
 @pytest.mark.parametrize("verb", ["patch", "delete", "supersede"])
 def test_a_repeat_of_a_change_answers_as_before(api: Api, client: Client, verb: str) -> None:
     """W-01, P4: and with another version expected it is another command."""
-    path = f"/v1/memories/{client.add()['id']}"
+    path = f"/v1/memories/{client.add(**NEW)['id']}"
 
     def change(expected: int) -> Any:
         control: dict[str, str | int] = {"mutation_id": "m-2", "expected_version": expected}

@@ -204,7 +204,8 @@ def test_answers_about_every_state_of_a_memory_are_as_described(client: Client) 
     here = f"/v1/memories/{made['id']}"
     assert client.patch(here, json={"text": "x", "expected_version": 9}).status_code == 409
     client.patch(here, json={"text": "Mara eats all nuts", "valid_to": None})
-    newer = client.post(f"{here}:supersede", json={"text": "Mara eats nothing", **MARA}).json()
+    same = {name: full[name] for name in ("user_id", "agent_id", "run_id")}
+    newer = client.post(f"{here}:supersede", json={"text": "Mara eats nothing", **same}).json()
     assert client.get(here).json()["superseded_by"] == newer["id"]
     client.delete(f"/v1/memories/{newer['id']}", params={"why": "asked"})
     gone = client.get(f"/v1/memories/{newer['id']}", params={"include_deleted": "true"}).json()

@@ -11,10 +11,12 @@ from canonical.domain import decide
 from canonical.domain.commands import Caller, Change
 from canonical.domain.decide import Outcome
 from canonical.domain.records import Link, Op, Record, Status, Tombstone
+from canonical.domain.scope import Scope
 from canonical.errors import (
     InvalidInputError,
     NotFoundError,
     RejectedError,
+    ScopeMismatchError,
     StatusConflictError,
     VersionConflictError,
 )
@@ -52,6 +54,26 @@ TABLE: dict[tuple[str, Status], Status | type[RejectedError]] = {
     ("supersede", Status.DELETED): NotFoundError,
     ("supersede", Status.ERASED): NotFoundError,
 }
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "differing"),
+    [
+        ({"user_id": "alice"}, {"user_id": "bob"}, ["user_id"]),
+        ({"user_id": "alice", "run_id": "r1"}, {"user_id": "alice"}, ["run_id"]),
+        ({"user_id": "alice"}, {"user_id": "alice", "run_id": "r1"}, ["run_id"]),
+        ({"user_id": "alice"}, {"agent_id": "alice"}, ["user_id", "agent_id"]),
+    ],
+)
+def test_a_memory_of_another_scope_supersedes_nothing(
+    older: dict[str, str], newer: dict[str, str], differing: list[str]
+) -> None:
+    """P5, P6: a search of the older one's scope would lose it to one that it can't find."""
+    held = record(scope=Scope("t1", **older))
+    with pytest.raises(ScopeMismatchError, match=f": {', '.join(differing)}$"):
+        decide.supersede(held, replace(NEW, scope=Scope("t1", **newer)), None, CALLER)
+    with pytest.raises(ScopeMismatchError, match="tenant"):
+        decide.supersede(held, replace(NEW, scope=Scope("t2", **older)), None, CALLER)
 
 
 def held_as(status: Status) -> Record:
