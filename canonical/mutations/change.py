@@ -80,7 +80,7 @@ def supersede(
     """
 
     def work(conn: psycopg.Connection) -> list[Written]:
-        old, _ = _locked(conn, writer.tenant, old_id)
+        old, salt = _locked(conn, writer.tenant, old_id)
         if (earlier := _superseded_before(conn, writer.tenant, old, new, key)) is not None:
             return earlier
         record = decide.add(new, ids.new_id(), writer.clock.now())
@@ -91,7 +91,8 @@ def supersede(
             mac = records.insert(cursor, newer.record)
             records.insert_links(cursor, newer.record)
             records.update(cursor, [older.record])
-            return records.announce(cursor, [older, newer], [None, mac], record.created_at)()
+            macs = [_mac(old, older.record, salt), mac]
+            return records.announce(cursor, [older, newer], macs, record.created_at)()
 
     older, newer = _keyed(writer, key, work)
     return older, newer
@@ -197,14 +198,21 @@ def _change_one(
             return keys.answer_of(row)
         outcome = decision(record)
         changed = outcome.record
-        assert salt is not None or changed.text == record.text
-        mac = None if changed.text == record.text else rows.text_mac(changed.text, salt or b"")
+        mac = _mac(record, changed, salt)
         with conn.cursor() as cursor:
             _remember(cursor, writer.tenant, key, [outcome])
             records.update(cursor, [changed])
             return records.announce(cursor, [outcome], [mac], changed.updated_at)()
 
     return _keyed(writer, key, work)[0]
+
+
+def _mac(before: Record, changed: Record, salt: bytes | None) -> bytes | None:
+    """Return the MAC of a record's next version; None: it says what the one before it said."""
+    if rows.content_bytes(before) == rows.content_bytes(changed):
+        return None
+    assert salt is not None, "only an erase takes the salt, and nothing changes what was erased"
+    return rows.content_mac(changed, salt)
 
 
 def _locked(conn: psycopg.Connection, tenant: str, memory_id: UUID) -> Locked:

@@ -52,7 +52,7 @@ def _first_state(record: Record) -> dict[str, Any]:
         "kind": record.kind.value,
         "text": record.text,
         "content_hash": rows.content_hash(record.text),
-        "text_mac": rows.text_mac(record.text, salt),
+        "text_mac": rows.content_mac(record, salt),
         "attributed_to": record.attributed_to,
         "metadata": Jsonb(record.metadata),
         "provenance": Jsonb(rows.provenance_document(record.provenance)),
@@ -115,7 +115,7 @@ def announce(
 ) -> Callable[[], list[Written]]:
     """Write the events and versions of what was written: the last thing before the commit.
 
-    A MAC of None says that the text didn't change. In a pipeline the result is there after the
+    A MAC of None says that the content didn't change. In a pipeline the result is there after the
     sync: the returned function reads it, in the order of `outcomes`.
     """
     records = [outcome.record for outcome in outcomes]

@@ -2,9 +2,11 @@
 
 import hashlib
 import hmac
+import json
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from canonical.domain.commands import NO_PROVENANCE, NewMemory, body_hash
 from canonical.domain.records import (
@@ -32,9 +34,60 @@ def content_hash(text: str) -> bytes:
     return hashlib.sha256(normal.encode()).digest()
 
 
-def text_mac(text: str, salt: bytes) -> bytes:
-    """Return what the audit holds of a text: it proves the text only together with the salt."""
-    return hmac.digest(salt, text.encode(), "sha256")
+class Content(Protocol):
+    """What a version says and a search shows or filters by."""
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What its caller keeps with it."""
+        ...
+
+    @property
+    def valid_from(self) -> datetime | None:
+        """Since when the fact holds."""
+        ...
+
+    @property
+    def valid_to(self) -> datetime | None:
+        """Until when."""
+        ...
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """From when on it is hidden."""
+        ...
+
+
+def content_mac(content: Content, salt: bytes) -> bytes:
+    """Return what the audit holds of a content: it proves it only together with the salt."""
+    return hmac.digest(salt, content_bytes(content), "sha256")
+
+
+def content_bytes(content: Content) -> bytes:
+    """Write text, metadata, validity and expiry so that unlike contents have unlike bytes.
+
+    A text that stands alone is itself. All else begins with NUL, which no text holds. Numbers are
+    written by their value, as jsonb gives 1e2 back as 100.
+    """
+    times = content.valid_from, content.valid_to, content.expires_at
+    if not content.metadata and times == (None, None, None):
+        return content.text.encode()
+    instants = [None if time is None else time.astimezone(UTC).isoformat() for time in times]
+    document = [content.text, _by_value(content.metadata), *instants]
+    return b"\0" + json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _by_value(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _by_value(one) for key, one in value.items()}
+    return [_by_value(one) for one in value] if isinstance(value, list) else value
 
 
 def fingerprint(new: NewMemory) -> bytes | None:

@@ -57,7 +57,7 @@ def _row(line: int, memory_id: UUID, new: NewMemory, salt: bytes) -> str:
         f"{line}\t{memory_id.int:032x}\t{_text(owner.user_id)}\t{_text(owner.agent_id)}\t"
         f"{_text(owner.run_id)}\t{_text(new.actor_id)}\t{_text(new.role)}\t{new.kind.value}\t"
         f"{_text(new.text)}\t\\\\x{rows.content_hash(new.text).hex()}\t"
-        f"\\\\x{rows.text_mac(new.text, salt).hex()}\t{salt.hex()}\t{_text(new.attributed_to)}\t"
+        f"\\\\x{rows.content_mac(new, salt).hex()}\t{salt.hex()}\t{_text(new.attributed_to)}\t"
         f"{_document(new.metadata)}\t"
         f"{'{}' if source is NO_PROVENANCE else _document(rows.provenance_document(source))}\t"
         f"{_instant(new.valid_from)}\t{_instant(new.valid_to)}\t{_instant(new.expires_at)}\t"

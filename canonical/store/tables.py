@@ -145,7 +145,7 @@ memory_version = Table(
     Column("op", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("text", Text, nullable=False),
-    Column("text_mac", LargeBinary, nullable=False),  # HMAC-SHA-256 of the text under the salt
+    Column("text_mac", LargeBinary, nullable=False),  # HMAC of the content under the salt
     Column("metadata", JSONB, nullable=False),
     _when("valid_from"),
     _when("valid_to"),

@@ -1,41 +1,62 @@
 """`gnomon audit`: the chain of every version, proved link by link, without a server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from canonical.errors import NotFoundError
-from gnomon.cli import screen, store
+from gnomon.cli import heads, screen, store
 from gnomon.cli.failures import CommandError, Exit
 from gnomon.cli.session import Output, command
 
 if TYPE_CHECKING:
     from gnomon.settings import Settings
+    from projectors.audit.verify import Head
 
 app = typer.Typer(help="The audit chain; needs the store, not a server.", no_args_is_help=True)
 
 
 @command(app)
-def verify(output: Output) -> None:
-    """Prove the audit: every link, the signed heads, and one entry per version; exit 1 if not."""
-    report = verified(output.settings)
+def verify(
+    output: Output,
+    compared: Annotated[
+        Path | None,
+        typer.Option("--heads", help="Compare with the heads that --export wrote earlier."),
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the chains' heads here, if all holds; keep the file elsewhere."),
+    ] = None,
+) -> None:
+    """Prove the audit: every link, the heads, and one entry per version; exit 1 if not.
+
+    Whoever has both the database and the key can make the chains anew; only heads that were
+    exported before and kept elsewhere show it.
+    """
+    exported = () if compared is None else heads.read(compared)
+    report = verified(output.settings, exported)
     columns = ("shard", "pos", "problem")
     rows = [[one[column] for column in columns] for one in report["problems"]]
     shown = [screen.table(columns, rows)] if rows else []
     output.screen.show(report, sentence(report), *shown)
-    if report["ok"]:
-        return
-    raise CommandError(
-        "chain_broken",
-        f"{len(rows)} places don't hold",
-        "Keep the database as it is and compare with the exported heads.",
-        Exit.REFUSED,
-    )
+    if not report["ok"]:
+        raise _broken(report, compared)
+    if export is not None:
+        heads.write(export, report)
 
 
-def verified(settings: "Settings") -> dict[str, Any]:
+def _broken(report: dict[str, Any], compared: Path | None) -> CommandError:
+    places = f"{len(report['problems'])} places don't hold"
+    hint = "Keep the database as it is, and look at the places that are named."
+    if compared is None:
+        hint += " `gnomon audit verify --heads FILE` compares with heads that were exported."
+    return CommandError("chain_broken", places, hint, Exit.REFUSED)
+
+
+def verified(settings: "Settings", exported: "Sequence[Head]" = ()) -> dict[str, Any]:
     """Verify the live generation, and return the report as a document.
 
     Raises: StateInUseError; StoreUnavailableError; CommandError, when there is none yet.
@@ -50,17 +71,15 @@ def verified(settings: "Settings") -> dict[str, Any]:
     with store.opened(settings) as owner, owner.transaction() as conn:
         with _said_if_missing():
             generation = projections.live(conn, "audit")
-        report = prove(conn, generation, signer)
+        report = prove(conn, generation, signer, exported=exported)
     return {
         "ok": report.ok,
         "generation": report.generation,
         "entries": report.entries,
         "signed_heads": report.heads,
         "unchecked_heads": report.unchecked_heads,
-        "heads": [
-            {"shard": shard, "pos": pos, "hash": digest}
-            for shard, (pos, digest) in sorted(report.newest.items())
-        ],
+        "exported_heads": report.exported_heads,
+        "heads": heads.document(report.newest),
         "problems": [
             {"shard": one.shard, "pos": one.pos, "problem": one.problem} for one in report.problems
         ],
@@ -81,8 +100,9 @@ def sentence(document: dict[str, Any]) -> str:
     shards = len(document["heads"])
     unchecked = document["unchecked_heads"]
     without = f", {unchecked} signed with a key that is not here" if unchecked else ""
+    exported = f"{document['exported_heads']} exported heads, " * (document["exported_heads"] > 0)
     verdict = "hold" if document["ok"] else "do NOT hold"
     return (
         f"{document['entries']} entries in {shards} chains {verdict}: links, "
-        f"{document['signed_heads']} signed heads{without}, one entry per version"
+        f"{document['signed_heads']} signed heads{without}, {exported}one entry per version"
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, text
 
-from canonical.store.rows import text_mac
+from canonical.store.rows import content_mac
 from projectors.audit.mapping import Entry, head_bytes, next_hash
 from projectors.audit.schema import BEGINNING, named
 from projectors.audit.signing import Signer
@@ -46,7 +46,8 @@ class Report:
     entries: int = 0
     heads: int = 0  # signatures that were checked
     unchecked_heads: int = 0  # signed with a key that is not here
-    texts: int = 0  # that are the ones which were written
+    contents: int = 0  # that are the ones which were written
+    exported_heads: int = 0  # that were compared
     newest: dict[int, tuple[int, str]] = field(default_factory=dict)  # shard → position, hash
     problems: list[Problem] = field(default_factory=list)
 
@@ -61,10 +62,11 @@ def verify(
 ) -> Report:
     """Walk every chain of a generation and compare it with heads, versions and texts.
 
-    Guarantee: names a changed, removed, swapped or added entry, and a text, of a version or of the
-               record itself, that is not the one which was written. Without the key, one who can
-               write to the database can't cut a chain behind a signed head or make it anew. What
-               the whole database's owner can do is seen by heads that were `exported` before.
+    Guarantee: names a changed, removed, swapped or added entry, and a text, metadata, validity or
+               expiry, of a version or of the record itself, that is not what was written. Without
+               the key, one who can write to the database can't cut a chain behind a signed head or
+               make it anew. What the whole database's owner can do is seen by heads that were
+               `exported` before.
     Cost:      reads audit, versions and texts once, in constant memory. `conn` serves as owner; it
                may run beside the writers.
     """
@@ -74,7 +76,7 @@ def verify(
     parameters = {"generation": generation, "limit": PROBLEMS_SHOWN}
     for row in conn.execute(named("unlike_versions"), parameters):
         _note(report, (row.shard, row.pos), row.problem)
-    _check_texts(conn, report)
+    _check_contents(conn, report)
     return report
 
 
@@ -84,7 +86,9 @@ def _walk(
     entries: Iterator[Row[*tuple[Any, ...]]],
     exported: Iterable[Head],
 ) -> None:
-    heads = heapq.merge(signed, sorted(exported, key=_place), key=_place)
+    others = sorted(exported, key=_place)
+    report.exported_heads = len(others)
+    heads = heapq.merge(signed, others, key=_place)
     # Heads are read first, so that each of them has its entry in the later snapshot.
     head = next(heads, None)
     for row in entries:
@@ -138,16 +142,17 @@ def _signed(conn: Connection, report: Report, signer: Signer | None) -> Iterator
         yield Head(row.shard, row.pos, bytes(row.hash).hex(), row.generation)
 
 
-def _check_texts(conn: Connection, report: Report) -> None:
-    for shard, pos, said, mac, salt, current in _stream(conn, "texts", report.generation):
-        if salt is None:
-            _note(report, (shard, pos), "the salt that proves the text is gone, without an erase")
-        elif not hmac.compare_digest(text_mac(said, salt.bytes), bytes(mac)):
-            _note(report, (shard, pos), "a version's text is not the one that was written")
-        elif current is not None and current != said:
-            _note(report, (shard, pos), "the record's text is not that of its newest version")
+def _check_contents(conn: Connection, report: Report) -> None:
+    for row in _stream(conn, "contents", report.generation):
+        place = row.shard, row.pos
+        if row.salt is None:
+            _note(report, place, "the salt that proves the content is gone, without an erase")
+        elif not hmac.compare_digest(content_mac(row, row.salt.bytes), bytes(row.text_mac)):
+            _note(report, place, "a version's content is not what was written")
+        elif row.shown is False:
+            _note(report, place, "the record's content is not that of its newest version")
         else:
-            report.texts += 1
+            report.contents += 1
 
 
 def _stream(conn: Connection, name: str, generation: int) -> Iterator[Row[*tuple[Any, ...]]]:

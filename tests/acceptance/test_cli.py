@@ -251,6 +251,27 @@ def test_the_audit_is_verified_beside_the_running_server(server: Up, user: str) 
     assert verified.document["entries"] > 0
 
 
+def test_exported_heads_are_compared_with_later_ones(server: Up, user: str, tmp_path: Path) -> None:
+    """What holds is exported; a head that is not reproduced ends it with 1 and exports nothing."""
+    quick("add", "Mara plays the viola", "--user", user, "--url", server.url)
+    until(lambda: server.lags()["audit"] == 0, "the audit has it")
+    env, file = {"GNOMON_STATE": str(server.state)}, tmp_path / "heads.json"
+    assert quick("audit", "verify", "--export", str(file), env=env).code == 0
+    kept = json.loads(file.read_text())
+    quick("add", "Mara plays the cello", "--user", user, "--url", server.url)
+    again = quick("audit", "verify", "--heads", str(file), "--json", env=env)
+    assert again.code == 0, again.err
+    assert again.document["exported_heads"] == len(kept["heads"]) > 0
+    kept["heads"][0]["hash"] = "0" * 64
+    file.write_text(json.dumps(kept))
+    arguments = ("--heads", str(file), "--export", str(tmp_path / "new.json"), "--json")
+    forged = quick("audit", "verify", *arguments, env=env)
+    assert (forged.code, forged.error["code"]) == (1, "chain_broken")
+    said = {one["problem"] for one in forged.document["problems"]}
+    assert said == {"the hash is not the one that was exported"}
+    assert not (tmp_path / "new.json").exists()
+
+
 def test_a_second_server_on_the_folder_is_refused_by_name(server: Up, user: str) -> None:
     """W-19: the refusal names the process that runs, and that one goes on undisturbed."""
     second = gnomon("up", "--state", str(server.state), "--port", "0", "--no-env", "--json")
@@ -402,17 +423,33 @@ def test_a_forged_audit_entry_ends_verification_with_1(tmp_path: Path) -> None:
         path.write_text("\n".join(memory_lines("u", 20)))
         assert quick("import", str(path), "--wait", "--url", up.url).code == 0
         assert up.stop() == 0
-    with (
-        EmbeddedPostgres(up.state / "postgres") as postgres,
-        psycopg.connect(postgres.url(database="gnomon")) as conn,
-    ):
-        conn.execute("SET session_replication_role = replica")
-        assert conn.execute("DELETE FROM audit WHERE pos = 1").rowcount > 0
+    file = tmp_path / "heads.json"
+    assert quick("audit", "verify", "--export", str(file), env=env).code == 0
+    forge(up, "audit_head", "true")
+    newest = "(shard, pos) IN (SELECT shard, max(pos) FROM audit GROUP BY shard)"
+    forge(up, "memory_version", newest)
+    forge(up, "audit", newest)
+    assert quick("audit", "verify", env=env).code == 0, "by itself, it looks well"
+    compared = quick("audit", "verify", "--heads", str(file), "--json", env=env)
+    assert compared.code == 1
+    said = {one["problem"] for one in compared.document["problems"]}
+    assert said == {"the entry that was exported is gone"}
+    forge(up, "audit", "pos = 1")
     verified = quick("audit", "verify", "--json", env=env)
     assert verified.code == 1, verified.err
     assert verified.document["ok"] is False
     assert verified.document["problems"]
     assert verified.error["code"] == "chain_broken"
+
+
+def forge(up: Up, table: str, where: str) -> None:
+    """Remove rows as whoever has the whole database can."""
+    with (
+        EmbeddedPostgres(up.state / "postgres") as postgres,
+        psycopg.connect(postgres.url(database="gnomon")) as conn,
+    ):
+        conn.execute("SET session_replication_role = replica")
+        assert conn.execute(f"DELETE FROM {table} WHERE {where}").rowcount > 0
 
 
 def test_the_demo_keeps_its_promises_and_leaves_nothing(tmp_path: Path) -> None:

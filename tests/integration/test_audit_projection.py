@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from canonical.domain.commands import change
+from canonical.domain.commands import change, new_memory
 from canonical.errors import ChainBrokenError, LeaseLostError, RecordMissingError
 from canonical.mutations import change as changes
+from canonical.mutations.add import add
 from canonical.store import projections
 from canonical.store.database import Database, Role
 from canonical.store.feed import FeedSettings, LogFeed
@@ -188,18 +189,62 @@ def test_the_first_broken_place_is_named(log: AuditLog) -> None:
     assert (first.shard, first.pos) == expected
 
 
-def test_a_version_whose_text_was_changed_is_found(log: AuditLog) -> None:
-    """The chain holds a MAC of the text; while text and salt are there, it proves the text."""
-    log.audit()
-    assert log.verified().texts == 60
-    log.execute("UPDATE memory_version SET text = 'forged' WHERE version = 1 AND pos = 1")
-    assert log.problems() == {"a version's text is not the one that was written"}
+CONTENT = {
+    "text": "'forged'",
+    "metadata": """'{"plan": "gold"}'""",
+    "valid_from": "'2026-01-01'",
+    "valid_to": "NULL",
+    "expires_at": "'2030-01-01'",
+}
 
 
-def test_a_text_that_searches_show_and_no_version_says_is_found(log: AuditLog) -> None:
+def add_whole(log: AuditLog) -> None:
+    """Add a memory that has everything which a version can change."""
+    fields = {
+        "text": "whole",
+        "user_id": "u1",
+        "metadata": {"plan": "free", "n": [1e22, -0.0, 0.1]},
+    }
+    times = {
+        "valid_from": "2026-03-01T00:00:00+01:00",
+        "valid_to": "2027-03-01T00:00:00.000001Z",
+        "expires_at": "2028-03-01T00:00:00Z",
+    }
+    caller = log.writer.caller
+    whole = add(log.writer, new_memory({**fields, **times}, caller))
+    changes.update(log.writer, whole.memory_id, change({"expires_at": None}))
+    changes.update(log.writer, whole.memory_id, change({"metadata": {"plan": 1e2}}))
+    heir = new_memory(
+        {"text": "heir", "user_id": "u1", "valid_from": "2026-06-01T00:00:00Z"}, caller
+    )
+    changes.supersede(log.writer, whole.memory_id, heir)
     log.audit()
-    log.execute("UPDATE memory SET text = 'forged'")
-    assert log.problems() == {"the record's text is not that of its newest version"}
+
+
+@pytest.mark.parametrize("column", CONTENT)
+def test_a_version_whose_content_was_changed_is_found(log: AuditLog, column: str) -> None:
+    """The chain holds a MAC of the content; while content and salt are there, it proves it."""
+    add_whole(log)
+    assert log.problems() == set()
+    assert log.verified().contents == 65
+    where = f'"{column}" IS DISTINCT FROM {CONTENT[column]}'
+    for version in (1, 2, 3, 4):
+        log.execute(
+            f'UPDATE memory_version SET "{column}" = {CONTENT[column]} WHERE {where} AND memory_id'
+            " = (SELECT memory_id FROM memory_version WHERE version = 4) AND version = :v",
+            v=version,
+        )
+        assert log.problems() == {"a version's content is not what was written"}
+        assert len(log.verified().problems) == version
+
+
+@pytest.mark.parametrize("column", CONTENT)
+def test_a_content_that_searches_show_and_no_version_says_is_found(
+    log: AuditLog, column: str
+) -> None:
+    add_whole(log)
+    log.execute(f'UPDATE memory SET "{column}" = {CONTENT[column]}')
+    assert log.problems() == {"the record's content is not that of its newest version"}
 
 
 def test_a_salt_that_no_erase_took_is_missed(log: AuditLog) -> None:
@@ -207,7 +252,7 @@ def test_a_salt_that_no_erase_took_is_missed(log: AuditLog) -> None:
     log.audit()
     log.execute("UPDATE memory SET salt = NULL")
     log.execute("UPDATE memory_version SET text = 'forged'")
-    assert log.problems() == {"the salt that proves the text is gone, without an erase"}
+    assert log.problems() == {"the salt that proves the content is gone, without an erase"}
 
 
 def test_an_erased_text_leaves_the_chain_whole(log: AuditLog) -> None:
@@ -222,7 +267,7 @@ def test_an_erased_text_leaves_the_chain_whole(log: AuditLog) -> None:
     )
     report = log.verified()
     assert report.ok
-    assert 0 < report.texts < 60
+    assert 0 < report.contents < 60
 
 
 def test_a_forged_signature_is_found(log: AuditLog) -> None:

@@ -206,8 +206,8 @@ class TestUpdates:
         update(writer, written.memory_id, Change(text="new"))
         assert store.one("SELECT content_hash FROM memory") == rows.content_hash("new")
 
-    def test_each_versions_mac_is_of_its_own_text(self, store: Store) -> None:
-        """P10: a version whose text did not change keeps the MAC of the one before."""
+    def test_each_versions_mac_is_of_its_own_content(self, store: Store) -> None:
+        """P10: a version whose content did not change keeps the MAC of the one before."""
         writer = store.writer()
         for verb in (add, bulk_one):
             written = verb(writer, new("old"))
@@ -215,11 +215,13 @@ class TestUpdates:
             update(writer, written.memory_id, Change(text="new"))
             delete(writer, written.memory_id)
         salts = {r["id"]: r["salt"].bytes for r in store.query("SELECT id, salt FROM memory")}
-        versions = store.query("SELECT memory_id, text, text_mac FROM memory_version")
+        versions = store.query("SELECT * FROM memory_version")
         assert len(versions) == 8
         for row in versions:
-            assert row["text_mac"] == rows.text_mac(row["text"], salts[row["memory_id"]])
-        assert len({row["text_mac"] for row in versions}) == 4  # the salt is each record's own
+            assert row["text_mac"] == rows.content_mac(
+                rows.to_version(row), salts[row["memory_id"]]
+            )
+        assert len({row["text_mac"] for row in versions}) == 6  # the salt is each record's own
 
     def test_a_conflict_names_the_current_version_and_writes_nothing(self, store: Store) -> None:
         """W-07."""

@@ -1,5 +1,5 @@
 -- Write the events and the versions of records that this transaction has just written.
--- Parameters: tenant, ids, revs, versions, ops, macs (of the text; NULL: as the version before),
+-- Parameters: tenant, ids, revs, versions, ops, macs (of the content; NULL: as the version before),
 --             by, why, now.   Returns: memory_id, version, shard, pos.
 -- Isolation:  READ COMMITTED. The transaction's last statement but the commit: append_events locks
 --             the shards' counters until then.   Index: memory_pkey, memory_version_pkey.
