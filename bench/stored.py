@@ -20,7 +20,7 @@ from canonical.store.database import Database, Role
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.feed import FeedSettings, LogFeed
 from gnomon.settings import Settings
-from gnomon.wiring import PAGES
+from gnomon.wiring import BY_EVENTS, PAGES
 from inference.local import WordLlamaEmbedder
 from inference.protocols import Name
 from projectors.protocol import Applied, Page, Projector
@@ -96,7 +96,13 @@ class Stored:
 
     def drain(self, name: str, generation: int, projector: Projector) -> float:
         """Bring a generation from the log's start to its end; returns records a second."""
-        settings = FeedSettings(projection=name, generation=generation, epoch=1, owner="bench")
+        settings = FeedSettings(
+            projection=name,
+            generation=generation,
+            epoch=1,
+            owner="bench",
+            records=name not in BY_EVENTS,
+        )
         pace = Pace(page_events=page_events(name))
         runner = Runner(name, LogFeed(self.projector, settings), projector, pace=pace)
         began = time.perf_counter()

@@ -55,6 +55,7 @@ OWNER_CONNECTIONS = 2
 # The projections in Postgres have no folder: their schema is the migrations'.
 # A page is found by search once all of it is applied: what is slow goes in small ones.
 PAGES = {"entity": 256, "keyword": 512}
+BY_EVENTS = frozenset({"audit"})  # they look at no records
 IN_POSTGRES = {
     "entity": f"entity {entity_schema.VERSION}",
     "audit": f"audit {audit_schema.VERSION}",
@@ -274,6 +275,7 @@ class _Assembly:
                     owner=owner,
                     lasting=self._settings.lease(),
                     parked_cap=self._settings.parked_cap,
+                    records=name not in BY_EVENTS,
                 ),
             )
             for name, (generation, projector) in projectors.items()

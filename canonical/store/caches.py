@@ -5,7 +5,7 @@ under the record's lock, so that an erase either sees the entry or stops it.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from psycopg.types.json import Jsonb
 
 from canonical.domain.records import Record
+from canonical.store.arrays import blobs, texts
 from canonical.store.database import Database
-from canonical.store.statements import named
+from canonical.store.statements import for_driver, named
 
 TextKey = tuple[str, bytes]  # tenant, SHA-256 of the exact text
 FoundNames = tuple[tuple[str, str], ...]  # (name, label), in order of appearance
@@ -24,6 +25,11 @@ FoundNames = tuple[tuple[str, str], ...]  # (name, label), in order of appearanc
 def text_key(record: Record) -> TextKey:
     """Return the key of a record's text."""
     return record.scope.tenant, hashlib.sha256(record.text.encode()).digest()
+
+
+def _asked(keys: Collection[TextKey]) -> dict[str, str]:
+    tenants, hashes = zip(*keys, strict=True) if keys else ((), ())
+    return {"tenants": texts(tenants), "hashes": blobs(hashes)}
 
 
 class CacheRow(Protocol):
@@ -70,15 +76,10 @@ class EmbeddingCache:
 
     def get(self, keys: Sequence[TextKey]) -> dict[TextKey, NDArray[np.float32]]:
         """Return the vectors that are kept."""
-        parameters = {
-            "model": self._model,
-            "tenants": [tenant for tenant, _ in keys],
-            "hashes": [text_hash for _, text_hash in keys],
-        }
-        with self._database.transaction() as conn:
-            found = conn.execute(named("cached_embeddings"), parameters).all()
+        parameters = {"model": self._model, **_asked(keys)}
+        (found,) = self._database.read((for_driver("cached_embeddings"), parameters))
         return {
-            (row.tenant, bytes(row.text_hash)): np.frombuffer(row.vector, dtype="<f4")
+            (row["tenant"], row["text_hash"]): np.frombuffer(row["vector"], dtype="<f4")
             for row in found
         }
 
@@ -105,16 +106,11 @@ class NameCache:
     def get(self, model: str, records: Sequence[Record]) -> Mapping[UUID, FoundNames]:
         """Return the names kept for the records' texts, by memory id; absent: not known."""
         keys = {record.id: text_key(record) for record in records}
-        parameters = {
-            "model": model,
-            "tenants": [tenant for tenant, _ in keys.values()],
-            "hashes": [text_hash for _, text_hash in keys.values()],
-        }
-        with self._database.transaction() as conn:
-            found = conn.execute(named("cached_names"), parameters).all()
-        known = {(row.tenant, bytes(row.text_hash)): row.names for row in found}
+        parameters = {"model": model, **_asked(keys.values())}
+        (found,) = self._database.read((for_driver("cached_names"), parameters))
+        known = {(row["tenant"], row["text_hash"]): row["names"] for row in found}
         return {
-            memory_id: tuple((text, label) for text, label in known[key])
+            memory_id: tuple([(text, label) for text, label in known[key]])
             for memory_id, key in keys.items()
             if key in known
         }

@@ -18,9 +18,12 @@ from canonical.errors import (
     TooManyParkedError,
 )
 from canonical.store import rows
+from canonical.store.arrays import numbers, texts, uuids
 from canonical.store.database import Database
 from canonical.store.pages import Applied
-from canonical.store.statements import named
+from canonical.store.statements import for_driver, named
+
+_OPS = {op.value: op for op in Op}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,7 @@ class FeedSettings:
     owner: str  # another one for each process: a zombie's writes name the wrong one
     lasting: timedelta = timedelta(seconds=30)
     parked_cap: int = 1_000  # above it, it is not the records that are bad
+    records: bool = True  # whether the projection looks at a page's records, or at its events only
 
 
 class LogFeed:
@@ -97,26 +101,22 @@ class LogFeed:
     def read(self, leases: Sequence[Lease], *, limit: int) -> Reading:
         """Read up to about `limit` events above the leases' watermarks, evenly over the shards."""
         parameters = {
-            "shards": [lease.shard for lease in leases],
-            "after": [lease.watermark for lease in leases],
+            "shards": numbers(lease.shard for lease in leases),
+            "after": numbers(lease.watermark for lease in leases),
             "per_shard": max(1, limit // max(1, len(leases))),
         }
-        with self._database.transaction() as conn:
-            found = conn.execute(named("read_page"), parameters).all()
-        events = tuple(
-            Event(r.shard, r.pos, r.memory_id, r.rev, r.version, Op(r.op), r.tenant, r.at)
-            for r in found
-            if r.pos is not None
-        )
-        return Reading(events, {row.shard: row.head for row in found})
+        (found,) = self._database.read((for_driver("read_page"), parameters))
+        events = tuple([_event(row) for row in found if row["pos"] is not None])
+        return Reading(events, {row["shard"]: row["head"] for row in found})
 
     def page(self, events: Sequence[Event]) -> Page:
         """Make a page of events: the current records of the memories that are not parked.
 
-        Raises: RecordMissingError, when canonical state doesn't hold a memory that the log names.
+        Raises: RecordMissingError, when canonical state doesn't hold a memory that the log names
+                (unless the projection looks at no records).
         """
         named_once = dict.fromkeys((event.tenant, event.memory_id) for event in events)
-        records = self._current(list(named_once))
+        records = self._current(list(named_once)) if self._settings.records else {}
         last = {event.shard: event for event in events}
         epoch = self._settings.epoch
         marks = tuple(Mark(s, e.pos, e.memory_id, e.rev, epoch) for s, e in last.items())
@@ -132,15 +132,13 @@ class LogFeed:
     def _current(
         self, wanted: Sequence[tuple[str, UUID]], *, parked: bool = False
     ) -> dict[UUID, Record]:
-        tenants, ids = [tenant for tenant, _ in wanted], [memory_id for _, memory_id in wanted]
-        with self._database.transaction() as conn:
-            parameters = self._own(tenants=tenants, ids=ids)
-            found = conn.execute(named("page_records"), parameters).mappings().all()
-        if missing := set(ids) - {row["id"] for row in found}:
+        ids = [memory_id for _, memory_id in wanted]
+        parameters = self._own(tenants=texts(tenant for tenant, _ in wanted), ids=uuids(ids))
+        (found,) = self._database.read((for_driver("page_records"), parameters))
+        if len(found) != len(wanted):
+            missing = set(ids) - {row["id"] for row in found}
             raise RecordMissingError(f"the log names {min(missing)}, which no record is")
-        return {
-            row["id"]: rows.to_record(dict(row)) for row in found if parked or not row["is_parked"]
-        }
+        return {row["id"]: rows.to_record(row) for row in found if parked or not row["is_parked"]}
 
     def advance(self, leases: Sequence[Lease], page: Page, applied: Applied) -> list[Lease]:
         """Move each shard's watermark to its mark, park what was refused; all in one transaction.
@@ -246,10 +244,25 @@ class LogFeed:
         conn.execute(named("park"), self._own(**parameters))
 
     def _note_parked(self, conn: Connection, page: Page) -> None:
+        if not self._settings.records:
+            return
         passed = {e.memory_id: e for e in page.events if e.memory_id not in page.records}
         if passed:
             due = [Due(e.tenant, e.memory_id, e.shard, e.pos) for e in passed.values()]
             conn.execute(named("raise_parked"), self._own(**_places(due)))
+
+
+def _event(row: rows.Row) -> Event:
+    return Event(
+        row["shard"],
+        row["pos"],
+        row["memory_id"],
+        row["rev"],
+        row["version"],
+        _OPS[row["op"]],
+        row["tenant"],
+        row["at"],
+    )
 
 
 def _places(due: Sequence[Due]) -> dict[str, list[Any]]:
