@@ -16,7 +16,7 @@ from canonical.store import projections
 from canonical.store.database import Database, Role
 from canonical.store.feed import FeedSettings, LogFeed
 from inference.protocols import Name
-from projectors.loop import At, ignore, run_page
+from projectors.loop import At, ignore, retry_parked, run_page
 from projectors.protocol import Applied, Page, Projector
 
 TENANT = "t1"
@@ -111,6 +111,15 @@ class Casting:
                 feed.release(leases)
                 return events
             leases, events = progress.leases, events + progress.events
+
+    def retry(self, projector: Projector, owner: str = "one") -> None:
+        """Try everything again that is parked, without waiting for its time."""
+        self.execute("UPDATE parked SET next_try = now()")
+        feed = self.feed(owner)
+        leases = feed.claim(SHARDS)
+        while retry_parked(feed, projector, leases):
+            pass  # what is refused again has a later time by now
+        feed.release(leases)
 
     def next_page(self, owner: str = "one") -> Page:
         feed = self.feed(owner)
