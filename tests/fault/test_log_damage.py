@@ -8,6 +8,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from canonical.store.database import Database, Role
 from gnomon.api.services import ApiSettings
@@ -76,6 +77,22 @@ def test_a_hole_and_a_repeat_stop_their_shards_and_are_named(
     (status,) = [one for one in client.get("/v1/projections").json()["items"] if one["lag"] < 100]
     assert status["name"] == "vector"
     assert "position 1 expected" in str(status)
+
+
+def test_a_second_event_at_a_position_is_refused_below_and_above_the_watermark(
+    shadow: Shadow,
+) -> None:
+    """O-03: within a segment no repeat can be planted, not even by the owner of the log."""
+    shadow.drain(RecordingProjector())
+    shadow.fill(100)
+    for place in ("o.pos = 1", "o.pos = w.pos", "o.pos = w.pos + 1"):
+        with pytest.raises(IntegrityError, match="outbox_s1_pkey"):
+            shadow.execute(
+                "INSERT INTO outbox (segment, shard, pos, memory_id, rev, version, op, tenant)"
+                " SELECT o.segment, o.shard, o.pos, gen_random_uuid(), 1, 1, o.op, o.tenant"
+                "   FROM outbox o JOIN watermark w USING (shard)"
+                f"  WHERE w.projection = 'vector' AND {place} LIMIT 1"
+            )
 
 
 class Frozen:
