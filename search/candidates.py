@@ -20,25 +20,24 @@ class Place:
     score: float
 
 
+Places = Mapping[Leg, Place]
+
+
 @dataclass(slots=True)
 class Candidate:
-    """A memory that may answer the query."""
+    """A memory that may answer the query. `record`: None, while canonical state was not read."""
 
     memory_id: UUID
     places: dict[Leg, Place] = field(default_factory=dict)
     is_tail: bool = False
+    record: Record | None = None
 
-    def is_current(self, leg: Leg, record: Record) -> bool:
-        """Tell whether what `leg` says of it is about its present revision."""
-        place = self.places.get(leg)
-        return place is not None and place.rev == record.rev
-
-    def is_outdated(self, record: Record) -> bool:
-        """Tell whether some leg scored another revision: its word doesn't count."""
-        for place in self.places.values():  # noqa: SIM110 - a generator costs more than this
+    def current(self, record: Record) -> Places:
+        """Return where legs saw its present revision: their word on another one doesn't count."""
+        for place in self.places.values():
             if place.rev != record.rev:
-                return True
-        return False
+                return {leg: p for leg, p in self.places.items() if p.rev == record.rev}
+        return self.places
 
 
 class Field:
@@ -46,53 +45,59 @@ class Field:
 
     def __init__(self, visible: Visible) -> None:
         self.visible = visible
-        self.live: dict[UUID, Record] = {}
-        self.dropped: dict[UUID, DropReason] = {}
         self.candidates: dict[UUID, Candidate] = {}
-        self.records: dict[UUID, Record] = {}
+        self.live: list[tuple[Candidate, Record]] = []
+        self.dropped: list[tuple[Candidate, DropReason]] = []
+        self._dead_tail: dict[UUID, Record] = {}
+        self._unknown: list[Candidate] = []
+        self._fell = 0  # of those dropped: what `judge` has told
 
     def take_tail(self, records: Iterable[Record]) -> None:
         """Add the tail: those that may be shown are candidates; the others are known as dead."""
         for record in records:
-            self.records[record.id] = record
             if drop_reason(record, self.visible) is None:
-                self._candidate(record.id).is_tail = True
-                self.live[record.id] = record
+                candidate = self.candidates[record.id] = Candidate(record.id, is_tail=True)
+                self._settle(candidate, record)
+            else:
+                self._dead_tail[record.id] = record
 
     def take(self, leg: Leg, hits: Sequence[Seen]) -> None:
         """Add what a leg found; a memory that it names twice counts where it stands best."""
         for rank, hit in enumerate(hits, start=1):
-            places = self._candidate(hit.memory_id).places
-            held = places.get(leg)
-            if held is None or (hit.rev, hit.score) > (held.rev, held.score):
-                first = rank if held is None else held.rank
-                places[leg] = Place(first, hit.rev, hit.score)
+            memory_id = hit.memory_id
+            candidate = self.candidates.get(memory_id) or self._offered(memory_id)
+            held = candidate.places.get(leg)
+            if held is None:
+                candidate.places[leg] = Place(rank, hit.rev, hit.score)
+            elif (hit.rev, hit.score) > (held.rev, held.score):
+                candidate.places[leg] = Place(held.rank, hit.rev, hit.score)
 
-    def _candidate(self, memory_id: UUID) -> Candidate:
-        if (held := self.candidates.get(memory_id)) is None:
-            held = self.candidates[memory_id] = Candidate(memory_id)
-        return held
+    def _offered(self, memory_id: UUID) -> Candidate:
+        candidate = self.candidates[memory_id] = Candidate(memory_id)
+        if (dead := self._dead_tail.get(memory_id)) is not None:
+            self._settle(candidate, dead)
+        else:
+            self._unknown.append(candidate)
+        return candidate
 
     def unknown(self) -> list[UUID]:
         """Return the candidates whose canonical state was not read yet."""
-        return [memory_id for memory_id in self.candidates if memory_id not in self.records]
+        return [candidate.memory_id for candidate in self._unknown]
 
-    def judge(self, read: Mapping[UUID, Record], asked: Sequence[UUID]) -> int:
-        """Take in what canonical state holds of `asked`; return how many candidates fell now."""
-        before = len(self.dropped)
-        self.records.update(read)
-        for memory_id, record in read.items():
-            self._decide(memory_id, drop_reason(record, self.visible), record)
-        for memory_id in asked:
-            if memory_id not in read:
-                self.dropped[memory_id] = DropReason.MISSING
-        for memory_id in self.candidates.keys() - self.live.keys() - self.dropped.keys():
-            record = self.records[memory_id]  # of the tail, dead, and offered by a leg
-            self._decide(memory_id, drop_reason(record, self.visible), record)
-        return len(self.dropped) - before
+    def judge(self, read: Mapping[UUID, Record]) -> int:
+        """Take in what canonical state holds of the unknown; return how many candidates fell."""
+        for candidate in self._unknown:
+            if (record := read.get(candidate.memory_id)) is not None:
+                self._settle(candidate, record)
+            else:
+                self.dropped.append((candidate, DropReason.MISSING))
+        self._unknown = []
+        before, self._fell = self._fell, len(self.dropped)
+        return self._fell - before
 
-    def _decide(self, memory_id: UUID, reason: DropReason | None, record: Record) -> None:
-        if reason is None:
-            self.live[memory_id] = record
+    def _settle(self, candidate: Candidate, record: Record) -> None:
+        candidate.record = record
+        if (reason := drop_reason(record, self.visible)) is None:
+            self.live.append((candidate, record))
         else:
-            self.dropped[memory_id] = reason
+            self.dropped.append((candidate, reason))

@@ -17,7 +17,7 @@ from search.answer import (
     Leg,
     LegScore,
 )
-from search.candidates import Candidate
+from search.candidates import Candidate, Places
 from search.fusion import Scale, Shares, Weights, fuse, keyword_scale, vector_scale
 
 EQUAL: Final = 6  # decimals: beyond lies how an engine rounds and quantises
@@ -47,10 +47,14 @@ class Yardstick:
 
 @value_object
 class Raw:
-    """What the legs say of a live candidate's present revision, and of nothing older."""
+    """What the legs say of a live candidate's present revision, and of nothing older.
+
+    places: of the legs that saw this revision.
+    """
 
     candidate: Candidate
     record: Record
+    places: Places
     bm25: float | None
     cosine: float | None
     factor: EntityFactor | None
@@ -77,13 +81,16 @@ def raw(
     factors: Mapping[UUID, EntityFactor],
 ) -> Raw:
     """Collect what is true of a candidate's present revision."""
-    current = factors if candidate.is_current(Leg.ENTITY, record) else rescored.entity
+    places = candidate.current(record)
+    words, meaning = places.get(Leg.KEYWORD), places.get(Leg.VECTOR)
+    known = factors if Leg.ENTITY in places else rescored.entity
     return Raw(
         candidate,
         record,
-        _raw(candidate, record, Leg.KEYWORD, rescored.keyword),
-        _raw(candidate, record, Leg.VECTOR, rescored.vector),
-        current.get(record.id),
+        places,
+        rescored.keyword.get(record.id) if words is None else words.score,
+        rescored.vector.get(record.id) if meaning is None else meaning.score,
+        known.get(record.id),
     )
 
 
@@ -106,15 +113,6 @@ def score(raws: Sequence[Raw], by: Yardstick) -> list[Scored]:
         shares = Shares(words.share(one.bm25), meaning.share(one.cosine), names.share(boost))
         scored.append(Scored(one, shares, fuse(shares, by.weights)))
     return scored
-
-
-def _raw(
-    candidate: Candidate, record: Record, leg: Leg, rescored: Mapping[UUID, float]
-) -> float | None:
-    place = candidate.places.get(leg)
-    if place is not None and place.rev == record.rev:
-        return place.score
-    return rescored.get(record.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,49 +155,43 @@ def rank(
 
 def explained(
     ranking: Ranking, relevance_of: Callable[[Scored], float] | None, *, threshold: float
-) -> dict[UUID, Considered]:
+) -> list[Considered]:
     """Tell of every live candidate how it came to its place, the first ones first.
 
     Without `relevance_of`, relevance is told only of those where it was needed.
     """
     chosen = {one.record.id for one in ranking.chosen}
-    told: dict[UUID, Considered] = {}
+    told: list[Considered] = []
     for place, one in enumerate(ranking.order, start=1):
-        memory_id = one.record.id
-        found = ranking.relevances.get(memory_id)
+        found = ranking.relevances.get(one.record.id)
         if found is None and relevance_of is not None:
             found = relevance_of(one)
         dropped = None
-        if memory_id not in chosen:
+        if one.record.id not in chosen:
             is_below = found is not None and found < threshold
             dropped = BELOW_THRESHOLD if is_below else BEYOND_TOP_K
-        told[memory_id] = _live(one, place, found, dropped)
+        told.append(_live(one, place, found, dropped))
     return told
 
 
 def _live(one: Scored, place: int, relevance: float | None, dropped: str | None) -> Considered:
-    candidate, record, factor = one.raw.candidate, one.record, one.raw.factor
-    cosine, bm25 = one.raw.cosine, one.raw.bm25
+    raw, shares, places = one.raw, one.shares, one.raw.places
     legs: dict[Leg, LegScore] = {}
-    if cosine is not None:
-        legs[Leg.VECTOR] = LegScore(_rank(candidate, record, Leg.VECTOR), cosine, one.shares.vector)
-    if bm25 is not None:
-        legs[Leg.KEYWORD] = LegScore(
-            _rank(candidate, record, Leg.KEYWORD), bm25, one.shares.keyword
-        )
-    if factor is not None:
-        legs[Leg.ENTITY] = LegScore(
-            _rank(candidate, record, Leg.ENTITY), factor.boost, one.shares.entity
-        )
+    if raw.cosine is not None:
+        legs[Leg.VECTOR] = LegScore(_rank(places, Leg.VECTOR), raw.cosine, shares.vector)
+    if raw.bm25 is not None:
+        legs[Leg.KEYWORD] = LegScore(_rank(places, Leg.KEYWORD), raw.bm25, shares.keyword)
+    if raw.factor is not None:
+        legs[Leg.ENTITY] = LegScore(_rank(places, Leg.ENTITY), raw.factor.boost, shares.entity)
     return Considered(
-        memory_id=record.id,
-        version=record.version,
+        memory_id=raw.record.id,
+        version=raw.record.version,
         scope_match=True,
-        sources=sources(candidate),
+        sources=sources(raw.candidate),
         legs=legs,
-        entity=factor,
-        tail=candidate.is_tail,
-        rescored=candidate.is_tail or candidate.is_outdated(record),
+        entity=raw.factor,
+        tail=raw.candidate.is_tail,
+        rescored=raw.candidate.is_tail or places is not raw.candidate.places,
         relevance=relevance,
         score=one.score,
         rank=place,
@@ -207,8 +199,14 @@ def _live(one: Scored, place: int, relevance: float | None, dropped: str | None)
     )
 
 
-def fallen(candidate: Candidate, record: Record | None, reason: DropReason) -> Considered:
+def _rank(places: Places, leg: Leg) -> int | None:
+    place = places.get(leg)
+    return None if place is None else place.rank
+
+
+def fallen(candidate: Candidate, reason: DropReason) -> Considered:
     """Tell of a candidate that may not be shown what the legs said of it."""
+    record = candidate.record
     return Considered(
         memory_id=candidate.memory_id,
         version=record.version if record is not None else None,
@@ -225,7 +223,3 @@ def fallen(candidate: Candidate, record: Record | None, reason: DropReason) -> C
 def sources(candidate: Candidate) -> tuple[str, ...]:
     """Return where a candidate came from."""
     return (*candidate.places, TAIL) if candidate.is_tail else tuple(candidate.places)
-
-
-def _rank(candidate: Candidate, record: Record, leg: Leg) -> int | None:
-    return candidate.places[leg].rank if candidate.is_current(leg, record) else None

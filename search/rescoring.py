@@ -23,14 +23,13 @@ EMBEDDED_TOGETHER = 32  # texts; the budget is looked at between them
 class TextTerms:
     """The terms of the records of one search: each text is analysed once, and only if needed."""
 
-    def __init__(self, records: Mapping[UUID, Record]) -> None:
-        self._records = records
+    def __init__(self) -> None:
         self._held: dict[UUID, list[str]] = {}
 
-    def of(self, memory_id: UUID) -> list[str]:
+    def of(self, record: Record) -> list[str]:
         """Return the terms of a record's canonical text."""
-        if (held := self._held.get(memory_id)) is None:
-            held = self._held[memory_id] = analysis.terms(self._records[memory_id].text)
+        if (held := self._held.get(record.id)) is None:
+            held = self._held[record.id] = analysis.terms(record.text)
         return held
 
 

@@ -35,7 +35,7 @@ class Run:
         self.seconds: dict[str, float] = {}
         self._degraded: list[Degraded] = []
         self._limit = max(settings.over_fetch * query.top_k, settings.over_fetch_min)
-        self._texts = rescoring.TextTerms(self.field.records)
+        self._texts = rescoring.TextTerms()
         self._bm25: dict[UUID, float] = {}
         self._cosines: dict[UUID, float] = {}
         self._factors: dict[UUID, EntityFactor] = {}
@@ -104,14 +104,14 @@ class Run:
         with self._timed(RECHECK):
             tenant = self.query.visible.scope.tenant
             read = self._engines.canonical.current(tenant, unknown) if unknown else {}
-        return self.field.judge(read, unknown)
+        return self.field.judge(read)
 
     def _rank(self) -> Ranking:
         self._rescore()
         rescored = Rescored(self._bm25, self._cosines, self._factors)
         raws = [
-            ranking.raw(self.field.candidates[memory_id], record, rescored, self.legs.factors)
-            for memory_id, record in self.field.live.items()
+            ranking.raw(candidate, record, rescored, self.legs.factors)
+            for candidate, record in self.field.live
         ]
         scored = ranking.score(raws, self._yardstick())
         return ranking.rank(
@@ -126,7 +126,7 @@ class Run:
         """Return a candidate's relevance to the query."""
         return relevance(
             self.terms,
-            self._texts.of(one.record.id),
+            self._texts.of(one.record),
             cosine=one.raw.cosine,
             unrelated=self._engines.embedder.unrelated,
         )
@@ -143,30 +143,23 @@ class Run:
     def _rescore(self) -> None:
         """Score what some leg doesn't hold at its present revision; each record once."""
         todo = [
-            record
-            for memory_id, record in self.field.live.items()
-            if memory_id not in self._rescored and self._needs_rescoring(memory_id, record)
+            (record, current)
+            for candidate, record in self.field.live
+            if (current := candidate.current(record)) is not candidate.places or candidate.is_tail
+            if record.id not in self._rescored
         ]
         if not todo:
             return
-        self._rescored.update(record.id for record in todo)
+        self._rescored.update(record.id for record, _ in todo)
         with self._timed("rescore"):
-            self._rescore_words(self._missing(Leg.KEYWORD, todo))
-            self._rescore_meaning(self._missing(Leg.VECTOR, todo))
-            self._rescore_names(self._missing(Leg.ENTITY, todo))
-
-    def _needs_rescoring(self, memory_id: UUID, record: Record) -> bool:
-        candidate = self.field.candidates[memory_id]
-        return candidate.is_tail or candidate.is_outdated(record)
-
-    def _missing(self, leg: Leg, records: Sequence[Record]) -> list[Record]:
-        candidates = self.field.candidates
-        return [r for r in records if not candidates[r.id].is_current(leg, r)]
+            self._rescore_words([r for r, current in todo if Leg.KEYWORD not in current])
+            self._rescore_meaning([r for r, current in todo if Leg.VECTOR not in current])
+            self._rescore_names([r for r, current in todo if Leg.ENTITY not in current])
 
     def _rescore_words(self, records: Sequence[Record]) -> None:
         if not self.terms or not records:
             return
-        texts = {record.id: self._texts.of(record.id) for record in records}
+        texts = {record.id: self._texts.of(record) for record in records}
         known = self.legs.statistics
         if known is None or known.n_docs < len(texts):
             known = self._statistics = rescoring.statistics_of(self.terms, list(texts.values()))
@@ -192,7 +185,7 @@ class Run:
         if not factors:
             return
         for record in records:
-            if (factor := rescoring.named_in(self._texts.of(record.id), factors)) is not None:
+            if (factor := rescoring.named_in(self._texts.of(record), factors)) is not None:
                 self._factors[record.id] = factor
 
     def _known_factors(self) -> list[EntityFactor]:
@@ -208,13 +201,8 @@ class Run:
         live = ranking.explained(
             ranked, self.relevance_of if fully else None, threshold=self.query.threshold
         )
-        dead = [
-            ranking.fallen(
-                self.field.candidates[memory_id], self.field.records.get(memory_id), reason
-            )
-            for memory_id, reason in self.field.dropped.items()
-        ]
-        return [*live.values(), *dead]
+        dead = [ranking.fallen(candidate, reason) for candidate, reason in self.field.dropped]
+        return [*live, *dead]
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:
