@@ -37,7 +37,7 @@ MEDIA_TYPE: Final = "application/json"
 
 def json_response(body: Mapping[str, Any], status: int = OK) -> Response:
     """Answer with JSON."""
-    return Response(rendering.dumps(body), status, media_type=MEDIA_TYPE)
+    return Response(rendering.line(body), status, media_type=MEDIA_TYPE)
 
 
 def post(call: Call) -> Response:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from canonical.errors import GnomonError, TransientError
 from gnomon.api.refusals import InternalError
-from gnomon.api.rendering import dumps
+from gnomon.api.rendering import line
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
@@ -34,7 +34,7 @@ def document(exc: GnomonError) -> dict[str, Any]:
 def response(exc: GnomonError, headers: Mapping[str, str] | None = None) -> Response:
     """Answer a request with a deliberate error."""
     return Response(
-        dumps(document(exc)), exc.status, {**headers_of(exc), **(headers or {})}, MEDIA_TYPE
+        line(document(exc)), exc.status, {**headers_of(exc), **(headers or {})}, MEDIA_TYPE
     )
 
 

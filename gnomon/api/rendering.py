@@ -19,6 +19,11 @@ NO_PROVENANCE: Final = Provenance()
 Json = dict[str, Any]
 
 
+def line(value: object) -> bytes:
+    """Write JSON that ends its line, as a terminal wants it of a whole answer."""
+    return dumps(value) + b"\n"
+
+
 def dumps(value: object) -> bytes:
     """Write JSON; times end in Z."""
     try:

@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from canonical.errors import GnomonError, TooLargeError
 from gnomon.api import problems
 from gnomon.api.refusals import MalformedBodyError, UploadTooSlowError
-from gnomon.api.rendering import dumps
+from gnomon.api.rendering import line
 
 HEAD_BYTES: Final = 64 << 10
 HEAD_S: float = 30.0  # from a head's first byte, or from the connection, to its end
@@ -76,7 +76,7 @@ class Wire(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self.cycle is None or self.cycle.response_complete:  # type: ignore[redundant-expr]
-            body = dumps(problems.document(exc))
+            body = line(problems.document(exc))
             head = f"content-type: {problems.MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
             closing = b"connection: close\r\n\r\n"
             self.transport.write(STATUS_LINE[exc.status] + head.encode() + closing + body)

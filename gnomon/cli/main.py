@@ -1,6 +1,6 @@
 """The command `gnomon`: its nouns put together, and how it is run."""
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -37,16 +37,40 @@ class Commands(TyperGroup):
             raise typer.Exit(Exit.USAGE) from None
 
 
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it with the option's value
+    if asked:
+        print(f"gnomon {version.program_version()}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="gnomon",
     cls=Commands,
-    help="Gnomon, a memory backend for LLM agents.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help comes in half the time
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    *,
+    shown: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+            show_default=False,
+        ),
+    ] = False,
+) -> None:
+    """Gnomon, a memory backend for LLM agents."""
+
+
 for noun in (up, memories, imports, search, status, demo, version):
     app.add_typer(noun.app)
 for name, group in (("park", park), ("keys", keys), ("audit", audit)):

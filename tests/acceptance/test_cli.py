@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -345,6 +346,11 @@ def test_a_command_loads_only_what_it_uses(arguments: list[str], more: list[str]
     loaded = set(ran.stderr.rpartition("LOADED ")[2].split())
     assert "gnomon.cli.main" in loaded
     assert loaded.isdisjoint([*HEAVY, *more])
+
+
+def test_the_version_is_an_option_as_well() -> None:
+    ran = quick("--version")
+    assert (ran.code, ran.out) == (0, f"gnomon {version('gnomon')}\n")
 
 
 def test_keys_close_the_server_and_open_it_to_whoever_has_one(tmp_path: Path) -> None:

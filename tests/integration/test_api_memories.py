@@ -206,6 +206,19 @@ def test_one_key_for_two_commands_is_a_conflict(api: Api, client: Client) -> Non
     assert again == {**first, "replayed": True}
 
 
+def test_an_answer_ends_its_line(client: Client) -> None:
+    """For whoever reads it at a terminal."""
+    held = client.add()
+    for answer in (
+        client.get(f"/v1/memories/{held['id']}"),
+        client.get(f"/v1/memories/{uuid4()}"),
+        client.get("/nowhere"),
+        client.get("/healthz"),
+    ):
+        assert answer.text.endswith("}\n")
+        assert answer.text.count("\n") == 1
+
+
 def test_a_supersede_by_another_scope_is_refused_and_changes_nothing(
     api: Api, client: Client
 ) -> None:

@@ -58,7 +58,7 @@ def test_the_reference_has_no_command_and_no_option_that_is_not_there() -> None:
     assert sorted(described) == sorted(COMMANDS)
     known = {o for command in COMMANDS.values() for p in command.params for o in p.opts}
     written = set(re.findall(r"`(--[a-z-]+)`", text))
-    assert written <= known | {"--help"}
+    assert written <= known | {"--help", "--version"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
