@@ -17,6 +17,7 @@ from canonical.domain.scope import Scope
 from canonical.errors import NotFoundError, StoreUnavailableError
 from canonical.mutations.writer import Writer
 from canonical.store import keys, records, rows, statements
+from canonical.store.database import gathered, one_trip
 
 SCOPE_PAGE = 1_000  # records deleted in one transaction
 TWINS = 3
@@ -79,41 +80,42 @@ def supersede(
                MutationConflictError.
     """
 
-    def work(conn: psycopg.Connection) -> list[Written]:
-        old, salt = _locked(conn, writer.tenant, old_id)
+    def work(conn: psycopg.Connection, locked: Locked) -> list[Written]:
+        old, salt = locked
         if (earlier := _superseded_before(conn, writer.tenant, old, new, key)) is not None:
             return earlier
         record = decide.add(new, ids.new_id(), writer.clock.now())
         older, newer = decide.supersede(old, record, expected_version, writer.caller)
-        with conn.cursor() as cursor:
+        with one_trip(conn) as cursor:
             _remember(cursor, writer.tenant, key, [older, newer])
             keys.claim_source_event(cursor, newer.record, rows.fingerprint(new))
             mac = records.insert(cursor, newer.record)
             records.insert_links(cursor, newer.record)
             records.update(cursor, [older.record])
             macs = [_mac(old, older.record, salt), mac]
-            return records.announce(cursor, [older, newer], macs, record.created_at)()
+            written = records.announce(cursor, [older, newer], macs, record.created_at)
+        return written()
 
-    older, newer = _keyed(writer, key, work)
+    older, newer = _keyed(writer, old_id, key, work)
     return older, newer
 
 
 def _superseded_before(
     conn: psycopg.Connection, tenant: str, old: Record, new: NewMemory, key: MutationKey | None
 ) -> list[Written] | None:
-    """Return what the key or the source event answered before; `old` is locked."""
-    # Looked up again under the record's lock: a twin may have committed while we waited.
-    if key is not None and (row := keys.find(conn, tenant, key)) is not None:
-        return keys.answer_of(row)
+    """Return what the source event answered before, and bind a new key to it; `old` is locked."""
+    if new.provenance.event_id is None:
+        return None
     newer = keys.find_source_event(conn, tenant, new.provenance, rows.fingerprint(new))
     if newer is None:
         return None
     if newer.memory_id != old.superseded_by:
         raise keys.event_conflict(new.provenance)
     older = records.supersession(conn, old)
-    if key is not None:
-        answer = [(one.memory_id, one.version) for one in (older, newer)]
-        keys.remember(conn.cursor(), tenant, key, answer)
+    with one_trip(conn) as cursor:
+        if key is not None:
+            answer = [(one.memory_id, one.version) for one in (older, newer)]
+            keys.remember(cursor, tenant, key, answer)
     return [older, newer]
 
 
@@ -191,20 +193,18 @@ def _change_one(
     decision: decide.Decision,
     key: MutationKey | None,
 ) -> Written:
-    def work(conn: psycopg.Connection) -> list[Written]:
-        record, salt = _locked(conn, writer.tenant, memory_id)
-        # Looked up again under the record's lock: a twin may have committed while we waited.
-        if key is not None and (row := keys.find(conn, writer.tenant, key)) is not None:
-            return keys.answer_of(row)
+    def work(conn: psycopg.Connection, locked: Locked) -> list[Written]:
+        record, salt = locked
         outcome = decision(record)
         changed = outcome.record
         mac = _mac(record, changed, salt)
-        with conn.cursor() as cursor:
+        with one_trip(conn) as cursor:
             _remember(cursor, writer.tenant, key, [outcome])
             records.update(cursor, [changed])
-            return records.announce(cursor, [outcome], [mac], changed.updated_at)()
+            written = records.announce(cursor, [outcome], [mac], changed.updated_at)
+        return written()
 
-    return _keyed(writer, key, work)[0]
+    return _keyed(writer, memory_id, key, work)[0]
 
 
 def _mac(before: Record, changed: Record, salt: bytes | None) -> bytes | None:
@@ -213,13 +213,6 @@ def _mac(before: Record, changed: Record, salt: bytes | None) -> bytes | None:
         return None
     assert salt is not None, "only an erase takes the salt, and nothing changes what was erased"
     return rows.content_mac(changed, salt)
-
-
-def _locked(conn: psycopg.Connection, tenant: str, memory_id: UUID) -> Locked:
-    found = records.lock(conn, tenant, [memory_id])
-    if memory_id not in found:
-        raise NotFoundError(f"no memory {memory_id} in this tenant")
-    return found[memory_id]
 
 
 def _remember(
@@ -232,17 +225,30 @@ def _remember(
 
 def _keyed(
     writer: Writer,
+    memory_id: UUID,
     key: MutationKey | None,
-    work: Callable[[psycopg.Connection], list[Written]],
+    work: Callable[[psycopg.Connection, Locked], list[Written]],
 ) -> list[Written]:
-    """Run `work` in a transaction of the tenant, unless the key has an answer already."""
+    """Run `work`, which commits, on a record that is locked, unless the key has an answer already.
+
+    Cost: one round trip beside those of `work`.
+    """
 
     def attempt() -> list[Written]:
-        with writer.database.raw() as conn, keys.refusing_used(), conn.transaction():
-            conn.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
-            if key is not None and (row := keys.find(conn, writer.tenant, key)) is not None:
-                return keys.answer_of(row)
-            return work(conn)
+        with writer.database.raw() as conn, keys.refusing_used():
+            try:
+                with gathered(conn):
+                    conn.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+                    locked = records.locking(conn, writer.tenant, [memory_id])
+                    # Under the record's lock: a twin may have committed while we waited for it.
+                    earlier = None if key is None else keys.finding(conn, writer.tenant, key)
+                if earlier is not None and (row := earlier()) is not None:
+                    return keys.answer_of(row)
+                if (found := locked().get(memory_id)) is None:
+                    raise NotFoundError(f"no memory {memory_id} in this tenant")
+                return work(conn, found)
+            finally:
+                conn.rollback()  # after a commit there is nothing left to undo
 
     for _ in range(TWINS):
         try:

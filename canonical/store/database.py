@@ -4,7 +4,7 @@ import random
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import orjson
 import psycopg
 from psycopg import errors as pg
+from psycopg import generators
+from psycopg.abc import PQGen
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -113,8 +115,10 @@ class Database:
     @contextmanager
     def raw(self) -> Iterator[psycopg.Connection]:
         """Lend the driver's own connection, for pipelines and COPY; it doesn't commit."""
-        with _in_our_terms(), self.engine.connect() as conn:
-            yield _driver(conn)
+        with _in_our_terms(), closing(self.engine.raw_connection()) as lent:
+            driver = lent.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            yield driver
 
     def read(
         self,
@@ -191,6 +195,14 @@ def _driver(conn: Connection) -> psycopg.Connection:
 
 
 @contextmanager
+def gathered(conn: psycopg.Connection) -> Iterator[None]:
+    """Send all that the block executes in one round trip; its results are there after the block."""
+    conn._pipeline = Gathering(conn)  # noqa: SLF001 - the one that pipeline() enters
+    with conn.pipeline():
+        yield
+
+
+@contextmanager
 def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
     """Send all that the block executes, and the commit, in one round trip.
 
@@ -199,7 +211,7 @@ def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
     """
     cursor = conn.cursor()
     try:
-        with conn.pipeline():
+        with gathered(conn):
             try:
                 yield cursor
                 # Not conn.commit(): in a pipeline that is a round trip of its own.
@@ -211,6 +223,36 @@ def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
     except BaseException:
         conn.rollback()
         raise
+
+
+class Gathering(psycopg.Pipeline):
+    """A pipeline that sends everything at once, at its end.
+
+    psycopg's own waits for the answer to BEGIN, then sends each statement as it is executed and
+    looks for answers that can't be there yet: both processes wake up again and again. What is
+    gathered must be small enough to be sent while nobody reads answers; libpq itself sends from
+    64 KiB on.
+    """
+
+    # typing has `override` from Python 3.12 on.
+    def _communicate_gen(self) -> PQGen[None]:  # type: ignore[explicit-override]
+        """Hand what is queued to libpq, which keeps it until the pipeline's sync."""
+        while self.command_queue:
+            self.command_queue.popleft()()
+        yield from ()
+
+    def _sync_gen(self) -> PQGen[None]:  # type: ignore[explicit-override]
+        """Go on without the answer to BEGIN: the only sync is the one at the end."""
+        yield from self._communicate_gen()
+
+    def _exit_gen(self) -> PQGen[None]:  # type: ignore[explicit-override]
+        """Send all, and fetch all results: after a sync no request to flush is needed."""
+        try:
+            self._enqueue_sync()
+            yield from self._communicate_gen()
+            yield from generators.send(self.pgconn)
+        finally:
+            yield from self._fetch_gen(flush=False)
 
 
 class ContentionError(StoreUnavailableError):

@@ -1,6 +1,6 @@
 """What makes a repeat harmless: mutation keys and source events, with what they answered."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -63,19 +63,31 @@ def find(conn: psycopg.Connection, tenant: str, key: MutationKey) -> dict[str, A
 
     Raises: MutationConflictError, when it was another command or had another body.
     """
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(
-            statements.for_driver("find_mutation"),
-            {"tenant": tenant, "mutation_id": key.mutation_id, "chunk": key.chunk},
-        ).fetchone()
-    if row is not None and (row["command"], bytes(row["body_hash"])) != (
-        key.command,
-        key.body_hash,
-    ):
-        raise MutationConflictError(
-            f"mutation_id {key.mutation_id!r} was used before for another command or body"
-        )
-    return row
+    return finding(conn, tenant, key)()
+
+
+def finding(
+    conn: psycopg.Connection, tenant: str, key: MutationKey
+) -> Callable[[], dict[str, Any] | None]:
+    """Ask as `find`. In a pipeline the result is there after the sync: the function reads it."""
+    cursor = conn.cursor(row_factory=dict_row)
+    cursor.execute(
+        statements.for_driver("find_mutation"),
+        {"tenant": tenant, "mutation_id": key.mutation_id, "chunk": key.chunk},
+    )
+
+    def found() -> dict[str, Any] | None:
+        row = cursor.fetchone()
+        if row is not None and (row["command"], bytes(row["body_hash"])) != (
+            key.command,
+            key.body_hash,
+        ):
+            raise MutationConflictError(
+                f"mutation_id {key.mutation_id!r} was used before for another command or body"
+            )
+        return row
+
+    return found
 
 
 def answer_of(row: Mapping[str, Any]) -> list[Written]:

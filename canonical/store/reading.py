@@ -65,13 +65,17 @@ class CanonicalReader:
 
         Raises: NotFoundError.
         """
-        parameters = {"tenant": tenant, "ids": [memory_id]}
-        with self._database.transaction(tenant) as conn:
-            row = conn.execute(named("current_memories"), parameters).mappings().one_or_none()
-            if row is None:
-                raise NotFoundError(f"no memory {memory_id} in this tenant")
-            found = conn.execute(named("links_of"), parameters).all()
-        return rows.to_record(dict(row), tuple(Link(r.relation, r.target) for r in found))
+        wanted = {"tenant": tenant, "ids": [memory_id]}
+        found, links = self._database.read(
+            (for_driver("current_memories"), wanted),
+            (for_driver("links_of"), wanted),
+            tenant=tenant,
+        )
+        if not found:
+            raise NotFoundError(f"no memory {memory_id} in this tenant")
+        return rows.to_record(
+            found[0], tuple(Link(row["relation"], row["target"]) for row in links)
+        )
 
     def history(self, tenant: str, memory_id: UUID) -> list[Version]:
         """Return every version of one record, oldest first.

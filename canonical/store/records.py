@@ -165,8 +165,20 @@ def lock(
     conn: psycopg.Connection, tenant: str, ids: Sequence[UUID]
 ) -> dict[UUID, tuple[Record, bytes | None]]:
     """Lock records for a change; returns each that exists, with its salt."""
-    with conn.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(
-            statements.for_driver("lock_memories"), {"tenant": tenant, "ids": list(ids)}
-        ).fetchall()
-    return {row["id"]: (rows.to_record(row), row["salt"] and row["salt"].bytes) for row in found}
+    return locking(conn, tenant, ids)()
+
+
+def locking(
+    conn: psycopg.Connection, tenant: str, ids: Sequence[UUID]
+) -> Callable[[], dict[UUID, tuple[Record, bytes | None]]]:
+    """Lock as `lock`. In a pipeline the result is there after the sync: the function reads it."""
+    cursor = conn.cursor(row_factory=dict_row)
+    cursor.execute(statements.for_driver("lock_memories"), {"tenant": tenant, "ids": list(ids)})
+
+    def locked() -> dict[UUID, tuple[Record, bytes | None]]:
+        return {
+            row["id"]: (rows.to_record(row), row["salt"] and row["salt"].bytes)
+            for row in cursor.fetchall()
+        }
+
+    return locked
