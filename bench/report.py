@@ -27,13 +27,13 @@ def row(
     unit: str,
     ours: Sequence[float],
     floor: Sequence[float],
-    aim: float,
+    aim: float | None = None,
     *,
     lower_is_better: bool = False,
 ) -> Row:
     """Compare runs pair by pair."""
     ratio = statistics.median(a / b for a, b in zip(ours, floor, strict=True))
-    met = ratio <= aim if lower_is_better else ratio >= aim
+    met = None if aim is None else ratio <= aim if lower_is_better else ratio >= aim
     return Row(name, unit, statistics.median(ours), statistics.median(floor), ratio, aim, met)
 
 

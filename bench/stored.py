@@ -1,7 +1,8 @@
 """A real log with its records and full caches, to cast projections from again and again."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from uuid import UUID
 
 import numpy as np
 import psycopg
@@ -15,7 +16,7 @@ from canonical.errors import PoisonError
 from canonical.mutations import bulk
 from canonical.mutations.writer import Writer
 from canonical.store import migrate, projections
-from canonical.store.caches import EmbeddingCache, NameCache, text_key
+from canonical.store.caches import EmbeddingCache, FoundNames, NameCache, text_key
 from canonical.store.database import Database, Role
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.feed import FeedSettings, LogFeed
@@ -24,7 +25,7 @@ from gnomon.wiring import BY_EVENTS, PAGES
 from inference.local import WordLlamaEmbedder
 from inference.protocols import Name
 from projectors.protocol import Applied, Page, Projector
-from projectors.vector.vectors import CacheRow
+from projectors.vector.vectors import CacheRow, Vector
 from workers.runner import Pace, Runner
 
 CHUNK = 1_000
@@ -43,6 +44,34 @@ class Silent:
     def recognise(self, asked: Sequence[str]) -> list[tuple[Name, ...] | PoisonError]:
         """Refuse to work."""
         raise AssertionError(f"{len(asked)} texts have no names in the cache")
+
+
+class VectorsAtHand:
+    """Vectors of all records, as a model has just given them."""
+
+    def __init__(self, found: Mapping[UUID, Vector | PoisonError]) -> None:
+        """Take them all."""
+        self._found = found
+
+    def vectors_for(self, records: Sequence[Record]) -> dict[UUID, Vector | PoisonError]:
+        """Return the records' vectors."""
+        return {record.id: self._found[record.id] for record in records}
+
+
+class NamesAtHand:
+    """Names in all records, as a model has just given them."""
+
+    def __init__(self, found: Mapping[UUID, FoundNames]) -> None:
+        """Take them all."""
+        self._found = found
+
+    def get(self, _model: str, records: Sequence[Record]) -> dict[UUID, FoundNames]:
+        """Return the records' names."""
+        return {record.id: self._found[record.id] for record in records}
+
+    def put(self, _model: str, found: Sequence[tuple[Record, Sequence[tuple[str, str]]]]) -> None:
+        """Refuse: nothing new can be found."""
+        raise AssertionError(f"names of {len(found)} records were not at hand")
 
 
 class Stored:
@@ -68,23 +97,24 @@ class Stored:
         vectors = EmbeddingCache(self.projector, Silent.model)
         names, embedder = NameCache(self.projector), WordLlamaEmbedder()
         for page in self.pages("vector"):
-            found = embedder.embed([record.text for record in page])
+            records = list(page.records.values())
+            found = embedder.embed([record.text for record in records])
             vectors.put(
                 [
                     CacheRow(record.id, *text_key(record), vector)
-                    for record, vector in zip(page, found, strict=True)
+                    for record, vector in zip(records, found, strict=True)
                     if not isinstance(vector, PoisonError)
                 ]
             )
-            names.put(Silent.model, [(record, _names_in(record.text)) for record in page])
+            names.put(Silent.model, [(record, _names_in(record.text)) for record in records])
 
     def close(self) -> None:
         """Close the pools."""
         self._api.close()
         self.projector.close()
 
-    def pages(self, name: str) -> list[list[Record]]:
-        """Return all records in the pages in which a projection gets them."""
+    def pages(self, name: str) -> list[Page]:
+        """Return the whole log in the pages in which a projection gets it."""
         seen = _Seen()
         self.drain(name, self.begin(name), seen)
         return seen.pages
@@ -114,6 +144,18 @@ class Stored:
             raise AssertionError(f"{name}: {counts} for {self.count} records")
         return self.count / took
 
+    def write(self, projector: Projector, pages: Sequence[Page]) -> float:
+        """Bring pages at hand into a new generation, each committed; returns records a second."""
+        began = time.perf_counter()
+        for page in pages:
+            applied = projector.apply(page)
+            if applied.in_transaction is not None:
+                with self.projector.transaction() as conn:
+                    applied.in_transaction(conn)
+            if applied.refused:
+                raise AssertionError(f"{len(applied.refused)} records were refused")
+        return self.count / (time.perf_counter() - began)
+
     def execute(self, *statements: str) -> None:
         """Run statements past every wall, each by itself."""
         with psycopg.connect(self.admin, autocommit=True) as conn:
@@ -125,10 +167,10 @@ class _Seen:
     """A projection that only looks."""
 
     def __init__(self) -> None:
-        self.pages: list[list[Record]] = []
+        self.pages: list[Page] = []
 
     def apply(self, page: Page) -> Applied:
-        self.pages.append(list(page.records.values()))
+        self.pages.append(page)
         return Applied()
 
 
