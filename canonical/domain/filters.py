@@ -286,10 +286,28 @@ def facets(metadata: Mapping[str, Any]) -> Facets:
         name = key_term(key)
         terms[name] = None
         for held in _values(value):
-            terms[value_term(key, held)] = None
-            if isinstance(held, (int, float)) and not isinstance(held, bool):
-                numbers[name, float(held)] = None
+            term, number = _facet(key, held)
+            terms[term] = None
+            if number is not None:
+                numbers[name, number] = None
     return Facets(tuple(terms), tuple(numbers))
+
+
+def _facet(key: str, value: Scalar) -> tuple[str, float | None]:
+    """Return a value's term, and as what it is compared if it is a number."""
+    length = len(key) + (len(value) if isinstance(value, str) else 0)
+    return (_facet_remembered if length <= _REMEMBERED_LENGTH else _facet_made)(key, value)
+
+
+def _facet_made(key: str, value: Scalar) -> tuple[str, float | None]:
+    term = value_term(key, value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return term, float(value)
+    return term, None
+
+
+# 1, 1.0 and True are equal, and different values.
+_facet_remembered = lru_cache(_REMEMBERED, typed=True)(_facet_made)
 
 
 def key_term(key: str) -> str:

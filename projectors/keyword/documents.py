@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from uuid import UUID
 
+import orjson
 import tantivy
 from tantivy import Document
 
@@ -16,6 +17,7 @@ from projectors.protocol import Mark
 # Fields that only this engine has.
 ID_HIGH, ID_LOW = "id_high", "id_low"  # the id as numbers: read from columns, not from documents
 LOW_HALF = (1 << 64) - 1
+MAX_INTEGER = (1 << 63) - 1
 ABOUT = "about"  # marks and fingerprint, in the one document that is no memory
 
 # The document `about` is found by a memory id and a body term that no memory can have.
@@ -48,44 +50,44 @@ def build_schema() -> tantivy.Schema:
     return builder.build()
 
 
-def document_of(write: IndexWrite) -> Document:
-    """Translate a write into tantivy's document.
+def document_of(write: IndexWrite) -> str:
+    """Translate a write into tantivy's document, as JSON.
 
+    Cost:   filled field by field, a document takes twice as long to reach the index.
     Raises: EngineRefusedError, when tantivy can't hold one of its values.
     """
+    if write.guard > MAX_INTEGER:
+        raise EngineRefusedError(f"{write.memory_id}: its guard {write.guard} is too high")
     try:
-        return _document(write)
-    except (ValueError, OverflowError) as exc:
+        return orjson.dumps(_values(write)).decode()
+    except orjson.JSONEncodeError as exc:
         raise EngineRefusedError(f"{write.memory_id}: {exc}") from exc
 
 
-def _document(write: IndexWrite) -> Document:
-    document = Document()
-    document.add_text(schema.MEMORY_ID, write.memory_id.hex)
-    document.add_unsigned(ID_HIGH, write.memory_id.int >> 64)
-    document.add_unsigned(ID_LOW, write.memory_id.int & LOW_HALF)
-    document.add_unsigned(schema.STATUS, STATUS_CODES[write.status])
-    document.add_integer(schema.GUARD, write.guard)
+def _values(write: IndexWrite) -> dict[str, object]:
+    number = write.memory_id.int
+    values: dict[str, object] = {
+        schema.MEMORY_ID: write.memory_id.hex,
+        ID_HIGH: number >> 64,
+        ID_LOW: number & LOW_HALF,
+        schema.STATUS: STATUS_CODES[write.status],
+        schema.GUARD: write.guard,
+    }
     match write:
         case Tombstone(tenant=tenant):
-            document.add_text(schema.TENANT, tenant)
+            return {**values, schema.TENANT: tenant}
         case Upsert():
-            _fill(document, write)
-    return document
-
-
-def _fill(document: Document, write: Upsert) -> None:
-    document.add_text(schema.TENANT, write.scope.tenant)
-    for name, value in write.scope.named().items():
-        document.add_text(name, value)
-    for term in write.facets:
-        document.add_text(schema.FACETS, term)
-    for term in write.numbers:
-        document.add_text(schema.NUMBERS, term)
-    document.add_integer(schema.VALID_FROM, write.valid_from)
-    document.add_integer(schema.VALID_TO, write.valid_to)
-    document.add_integer(schema.EXPIRES_AT, write.expires_at)
-    document.add_text(schema.BODY, write.body)
+            return {
+                **values,
+                schema.TENANT: write.scope.tenant,
+                **write.scope.named(),
+                schema.FACETS: write.facets,
+                schema.NUMBERS: write.numbers,
+                schema.VALID_FROM: write.valid_from,
+                schema.VALID_TO: write.valid_to,
+                schema.EXPIRES_AT: write.expires_at,
+                schema.BODY: write.body,
+            }
 
 
 def about(marks: Mapping[int, Mark]) -> Document:

@@ -203,7 +203,7 @@ class KeywordEngine:
                 continue
             if memory_id in held:
                 self._open_writer().delete_documents_by_term(schema.MEMORY_ID, memory_id.hex)
-            self._open_writer().add_document(document)
+            self._open_writer().add_json(document)
         return refused
 
     @contextmanager

@@ -279,7 +279,7 @@ def test_a_commit_lets_other_threads_run(corner: Corner) -> None:
 
     for n in range(3000):
         document = document_of(write_for(record(f"word{n} " * 20, corner.scope), epoch=1))
-        index.engine._open_writer().add_document(document)
+        index.engine._open_writer().add_json(document)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(turn)
         started.wait(timeout=10)

@@ -239,3 +239,11 @@ def test_a_key_cannot_be_made_to_look_like_another_keys_value() -> None:
         filters.key_term("a1"),
     ]
     assert len(set(terms)) == len(terms)
+
+
+def test_equal_values_of_several_types_keep_their_own_terms() -> None:
+    """Terms are remembered, and to Python 1, 1.0 and True are one key."""
+    for value in (True, 1, 1.0, True, 1.0):
+        facets = filters.facets({"remembered": value})
+        assert facets.terms[1] == filters.value_term("remembered", value)
+        assert [number for _, number in facets.numbers] == ([] if value is True else [1.0])
