@@ -202,7 +202,8 @@ def one_line(writer: Writer, memory: NewMemory, mutation: Any = None) -> Written
 
 
 def by_supersede(writer: Writer, memory: NewMemory, mutation: Any = None) -> Written:
-    held = add(writer, new("older", user_id="carol"))
+    scope: dict[str, Any] = dict(memory.scope.named())
+    held = add(writer, new("older", **scope))
     return supersede(writer, held.memory_id, memory, mutation)[1]
 
 
