@@ -19,7 +19,8 @@ GnomonError
  ├─ PoisonError              this record is parked, the rest goes on
  │   ├─ EngineRefusedError           the engine refuses this content
  │   ├─ ModelRefusedError            the model refuses this content
- │   └─ ProjectorFailedError         projecting this record alone fails, and nobody knows why
+ │   ├─ ProjectorFailedError         projecting this record alone fails, and nobody knows why
+ │   └─ WorkersEndedError            whoever handles this record is ended by it, again and again
  └─ HaltError                an invariant broke: stop, page someone
      ├─ PositionGapError             a hole or a repeat in a shard's positions
      ├─ RecordMissingError           an event or a position names what canonical state hasn't
@@ -220,6 +221,16 @@ class ProjectorFailedError(PoisonError):
     )
 
 
+class WorkersEndedError(PoisonError):
+    """Every process that handled this record ended before it was done with it."""
+
+    code = "workers_ended"
+    hint = (
+        "Look at how they ended (the system's log, memory, exit codes), mend it or change the"
+        " record, then `gnomon park redrive`."
+    )
+
+
 class HaltError(GnomonError):
     """An invariant broke: the shard or the process stops, and someone is paged."""
 
@@ -250,7 +261,10 @@ class EngineMismatchError(HaltError):
     """The engine holds another schema, model or history than the log."""
 
     code = "engine_mismatch"
-    hint = "Rebuild the projection from canonical state."
+    hint = (
+        "Start `gnomon up` again: an index that is gone or damaged is built anew by itself; else"
+        " ask for it with --rebuild."
+    )
 
 
 class TooManyParkedError(HaltError):
@@ -291,3 +305,13 @@ class ChainBrokenError(HaltError):
 
     code = "chain_broken"
     hint = "Keep the database as it is and compare with the exported heads."
+
+
+def hint_of(code: str | None) -> str | None:
+    """Return what the error of a code, as it was kept, says to do next; None of an unknown one."""
+    kinds = [GnomonError]
+    for kind in kinds:
+        if kind.code == code:
+            return kind.hint
+        kinds += kind.__subclasses__()
+    return None

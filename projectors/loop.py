@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from canonical.domain.log import CAUTIOUS_AFTER, PARK_AFTER
-from canonical.errors import HaltError, ModelRefusedError, PoisonError, PositionGapError
+from canonical.errors import HaltError, PoisonError, PositionGapError, WorkersEndedError
 from projectors import isolation
 from projectors.protocol import Applied, Event, Feed, Lease, Page, Projector, Reading, Step
 
@@ -71,8 +71,8 @@ def _apply(_feed: Feed, projector: Projector, page: Page, leases: Sequence[Lease
     if not deadly:
         return projector.apply(page)
     first = {e.memory_id for e in page.events if e.shard in deadly}
-    killed = dict.fromkeys(first, ModelRefusedError("its handling ended workers again and again"))
-    return _apply_others(projector, page, killed)
+    ended = WorkersEndedError(f"its shard was taken more than {PARK_AFTER} times without an end")
+    return _apply_others(projector, page, dict.fromkeys(first, ended))
 
 
 def _isolated(feed: Feed, projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:

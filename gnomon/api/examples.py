@@ -154,6 +154,7 @@ SHARD: Final[Example] = {
     "halted": False,
     "error_code": None,
     "error": None,
+    "hint": None,
     "held_s": None,
     "moved_s": 0.8,
     "waiting_s": None,

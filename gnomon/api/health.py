@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from canonical.errors import StoreUnavailableError
+from canonical.errors import StoreUnavailableError, hint_of
 from canonical.store import projections
 from canonical.store.projections import GenerationStatus, ProjectionStatus, ShardStatus
 from gnomon.api import problems
@@ -49,14 +49,15 @@ def standing_still(found: Sequence[ProjectionStatus], stuck_after: timedelta) ->
     """Name each shard whose head moved while its watermark didn't, and what is halted or lost.
 
     A quiet log is well, a lag that shrinks is well, and a pause is somebody's wish. What is being
-    built serves nothing yet.
+    built serves nothing yet, and what was lost is missed until a later one serves.
     """
     for projection in found:
         if not projection.generations:
             yield Ailment(projection.name, "no generation of it was ever begun")
+        serves = max((g.generation for g in projection.generations if g.state == "live"), default=0)
         for generation in projection.generations:
             part = f"{projection.name} generation {generation.generation}"
-            if generation.state == "lost":
+            if generation.state == "lost" and generation.generation > serves:
                 yield Ailment(part, "lost: its index is gone or unreadable")
             elif generation.state == "live":
                 yield from _shards(part, generation, projection, stuck_after)
@@ -68,7 +69,8 @@ def _shards(
     for shard in generation.shards:
         if shard.halted:
             at = f"halted at position {shard.pos + 1}: {shard.error_code}"
-            yield Ailment(f"{part} shard {shard.shard}", at)
+            hint = hint_of(shard.error_code)
+            yield Ailment(f"{part} shard {shard.shard}", f"{at}. {hint}" if hint else at)
         elif not projection.paused and _is_stuck(shard, stuck_after):
             because = f" ({shard.error_code})" if shard.error_code else ""
             yield Ailment(

@@ -8,7 +8,7 @@ from fastapi import Response
 from canonical.domain import door
 from canonical.domain.ids import parse_id
 from canonical.domain.places import shown
-from canonical.errors import InvalidInputError, NotFoundError
+from canonical.errors import InvalidInputError, NotFoundError, hint_of
 from canonical.store import projections
 from canonical.store.projections import GenerationStatus, Parked, ProjectionStatus, ShardStatus
 from gnomon.api import documents, parameters, rendering
@@ -125,7 +125,7 @@ def _generation(one: GenerationStatus) -> dict[str, Any]:
 
 
 def _shard(one: ShardStatus) -> dict[str, Any]:
-    return {**asdict(one), "lag": one.lag}
+    return {**asdict(one), "lag": one.lag, "hint": hint_of(one.error_code)}
 
 
 def _parked(one: Parked) -> dict[str, Any]:

@@ -260,6 +260,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
             "leased": FLAG,
             "halted": FLAG,
             **HELD,
+            "hint": or_null(TEXT),
             "held_s": or_null(NUMBER),
             "moved_s": NUMBER,
             **BEHIND,

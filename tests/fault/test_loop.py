@@ -335,6 +335,7 @@ def test_a_record_that_kills_its_workers_is_parked_after_some_of_them(log: Log) 
         assert deaths < 40
     assert log.parked() == {killer}
     assert set(projector.held) == others
+    assert log.execute("SELECT error_code FROM parked") == [("workers_ended",)]
 
 
 def test_a_paused_projection_takes_no_page(log: Log) -> None:

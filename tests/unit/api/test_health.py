@@ -3,6 +3,7 @@ from datetime import timedelta
 
 import pytest
 
+from canonical.errors import PositionGapError
 from canonical.store.projections import GenerationStatus, ProjectionStatus, ShardStatus
 from gnomon.api.health import standing_still
 
@@ -63,7 +64,8 @@ def test_a_halted_shard_is_named_at_once_and_while_paused() -> None:
     """O-03: with the place; the error's text may name a record and is for administrators."""
     halted = replace(QUIET, halted=True, error_code="position_gap")
     assert found(halted) == found(halted, paused=True) != []
-    assert found(halted)[0].endswith("shard 3: halted at position 8: position_gap")
+    at = "shard 3: halted at position 8: position_gap. "
+    assert found(halted)[0].endswith(at + PositionGapError.hint)
 
 
 def test_a_pause_is_somebodys_wish_and_what_is_being_built_serves_nothing() -> None:
@@ -76,3 +78,13 @@ def test_a_lost_index_and_a_projection_without_any_are_named() -> None:
     assert found(QUIET, "lost") == ["vector generation 2: lost: its index is gone or unreadable"]
     missing = ProjectionStatus("audit", paused=False, generations=())
     assert [one.part for one in standing_still([missing], AFTER)] == ["audit"]
+
+
+@pytest.mark.parametrize(("later", "is_well"), [("live", True), ("building", False)])
+def test_a_lost_index_is_missed_until_a_later_one_serves(later: str, *, is_well: bool) -> None:
+    """O-12: it stays lost for good, and the one that was built in its place is what counts."""
+    lost, later_one = (GenerationStatus(n, s, None, (QUIET,)) for n, s in ((1, "lost"), (2, later)))
+    both = ProjectionStatus("vector", paused=False, generations=(lost, later_one))
+    assert [one.part for one in standing_still([both], AFTER)] == (
+        [] if is_well else ["vector generation 1"]
+    )
