@@ -79,7 +79,7 @@ def change_all(up: Up, ids: Sequence[str], user: str) -> dict[str, list[str]]:
     for n, one in enumerate(updated):
         done(up.client.patch(f"/v1/memories/{one}", json={"text": f"Ben Okafor took new{n}"}))
     for n, one in enumerate(superseded):
-        body = {"text": f"Ben Okafor holds next{n}", "user_id": user}
+        body = {"text": f"Ben Okafor holds next{n}", "user_id": user, "agent_id": "a1"}
         done(up.client.post(f"/v1/memories/{one}:supersede", json=body))
     for one in expired:
         past = {"expires_at": "2026-01-01T00:00:00Z"}

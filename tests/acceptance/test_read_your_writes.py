@@ -214,7 +214,7 @@ def test_a_change_is_known_whatever_the_indexes_hold(paused: Up, user: str, *, f
     changed = written(client.patch(f"/v1/memories/{ids['update']}", json={"text": NEW}))
     newer = written(
         client.post(
-            f"/v1/memories/{ids['supersede']}:supersede", json={"text": NEW, "user_id": user}
+            f"/v1/memories/{ids['supersede']}:supersede", json=body(Said(user, NEW, "", ""))
         )
     )
     deleted = written(client.delete(f"/v1/memories/{ids['delete']}"))

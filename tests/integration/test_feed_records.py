@@ -47,7 +47,9 @@ def test_a_page_reads_every_column_into_its_own_field(
     change.update(casting.writer(), full, Change(text="changed"))
     change.delete(casting.writer(), gone, why="because")
     _, newer = change.supersede(
-        casting.writer(), old, new_memory({"user_id": "u", "text": "new"}, casting.writer().caller)
+        casting.writer(),
+        old,
+        new_memory({"user_id": "alice", "text": "new"}, casting.writer().caller),
     )
     with casting.projector.transaction() as conn:
         found = conn.execute(text("SELECT * FROM memory")).mappings().all()
