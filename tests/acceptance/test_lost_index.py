@@ -39,7 +39,7 @@ def test_an_index_that_breaks_under_a_running_server(
         damage(tmp_path / "state" / name)
         check_found(up, COUNT)
         fill(up, COUNT, 2 * COUNT)
-        until(lambda: name in degraded(up, 2 * COUNT), "searches to name the leg")
+        until(lambda: degraded(up, 2 * COUNT).get(name) in LOST, "searches to name the leg")
         until(lambda: stands(up, name), "the projection to hold or to halt")
         until(lambda: all(lag == 0 for one, lag in up.lags().items() if one != name), "the others")
         until(lambda: unwell(up, name), "/readyz to name it")
@@ -55,7 +55,7 @@ def test_an_index_that_breaks_under_a_running_server(
         check_found(up, 2 * COUNT)
         until(lambda: not any(up.lags().values()), "it to be built anew")
         until(lambda: up.client.get("/readyz").status_code == 200, "/readyz to be green")
-        assert degraded(up, 2 * COUNT) == {}
+        until(lambda: degraded(up, 2 * COUNT) == {}, "every leg to serve again")
         assert parked(up) == 0
         assert {one["state"] for one in projections(up)} == {"current"}
         assert up.stop() == 0
@@ -88,11 +88,10 @@ def check_found(up: Up, count: int) -> None:
         assert set(shown) <= {said("mara", one) for one in range(count)}
 
 
-def degraded(up: Up, count: int) -> dict[str, dict[str, Any]]:
+def degraded(up: Up, count: int) -> dict[str, str]:
+    """Return each leg that falls short, and how; on a busy machine a sound one may be too late."""
     check_found(up, count)
-    found = search(up, count, 1)["degraded"]
-    assert all(one["reason"] in LOST and one["code"] for one in found)
-    return {one["leg"]: one for one in found}
+    return {one["leg"]: one["reason"] for one in search(up, count, 1)["degraded"]}
 
 
 def projections(up: Up) -> list[dict[str, Any]]:
