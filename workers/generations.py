@@ -135,15 +135,19 @@ def rewound(projector: Database, marks: Iterable[Mark]) -> bool:
         return projections.any_unknown(conn, list(marks))
 
 
-def go_live(projector: Database, name: str, generation: Generation) -> Callable[[], None]:
-    """Return what makes a generation live once it has caught up with the log, and does it once."""
+def go_live(projector: Database, name: str, generation: Generation) -> Callable[[int], None]:
+    """Return what makes a generation live once it has caught up with the log, and does it once.
+
+    It is asked with how many events may have come since it had applied all there was: from then on
+    the tail of a search makes up for those, so that a log which never rests is no obstacle.
+    """
     state = {"live": generation.state == "live"}
 
-    def caught_up() -> None:
+    def caught_up(may_have_come: int) -> None:
         if state["live"]:
             return
         with projector.transaction() as conn:
-            if projections.lag(conn, name, generation.number) == 0:
+            if projections.lag(conn, name, generation.number) <= may_have_come:
                 projections.set_state(conn, name, generation.number, "live")
                 state["live"] = True
 

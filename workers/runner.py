@@ -60,9 +60,9 @@ class Runner:
         projector: Projector,
         *,
         pace: Pace | None = None,
-        caught_up: Callable[[], None] | None = None,
+        caught_up: Callable[[int], None] | None = None,
     ) -> None:
-        """`caught_up` is called whenever no work is left."""
+        """`caught_up` is told how many events may have come since the work was done."""
         self.name, self.counts = name, Counts()
         self.last_error: Exception | None = None
         self._feed, self._projector = feed, projector
@@ -110,14 +110,21 @@ class Runner:
         """Handle one page of whatever waits; returns the number of events and retries done."""
         waiting = self._feed.waiting()
         if not waiting:
-            if self._caught_up is not None:
-                self._caught_up()
+            self._notice_end(may_have_come=0)
             return 0
         unheld = [shard for shard in waiting if shard not in self._leases]
         if unheld:
             self._leases |= {lease.shard: lease for lease in self._feed.claim(unheld)}
         leases = [self._leases[shard] for shard in waiting if shard in self._leases]
-        return self._handle(leases) if leases else 0
+        done = self._handle(leases) if leases else 0
+        if 0 < done < self._pace.page_events:
+            # Where writers never pause, some work is left after every page.
+            self._notice_end(may_have_come=self._pace.page_events)
+        return done
+
+    def _notice_end(self, *, may_have_come: int) -> None:
+        if self._caught_up is not None:
+            self._caught_up(may_have_come)
 
     def _handle(self, leases: Sequence[Lease]) -> int:
         try:
