@@ -120,7 +120,7 @@ class CanonicalReader:
             return int(conn.execute(query).scalar_one())
 
     def served(self, projections: Sequence[str]) -> dict[str, ServedProjection]:
-        """Return how far each projection's live generation has come, in one snapshot."""
+        """Return how far each projection serving or being built has come, in one snapshot."""
         asked = for_driver("served"), {"projections": list(projections)}
         (found,) = self._database.read(asked)
         return {
@@ -216,7 +216,7 @@ def _served(found: Sequence[rows.Row]) -> ServedProjection:
     failed = next((row for row in found if row["error_code"] is not None), None)
     return ServedProjection(
         generation=found[0]["generation"],
-        state="live",
+        state=found[0]["state"],
         marks={row["shard"]: row["pos"] for row in found},
         lag={row["shard"]: max(0, row["head"] - row["pos"]) for row in found},
         oldest_unserved_seconds=max(waiting, default=None),

@@ -90,6 +90,36 @@ def test_a_projection_that_is_late_says_since_when(store: Store) -> None:
     assert reader.served(["vector"])["vector"].oldest_unserved_seconds is None
 
 
+@pytest.mark.parametrize(
+    ("states", "serves"),
+    [
+        (("lost",), (0, "missing")),
+        (("lost", "building"), (2, "building")),
+        (("live", "building"), (1, "live")),
+        (("old", "live"), (2, "live")),
+    ],
+)
+def test_of_a_projection_that_serves_nothing_the_one_that_is_being_built_is_told(
+    store: Store, states: tuple[str, ...], serves: tuple[int, str]
+) -> None:
+    """P6, Q-08: a leg that is being built anew is not called lost."""
+    for number, state in enumerate(states, 1):
+        store.query(
+            """INSERT INTO generation (projection, generation, state, schema_hash)
+               VALUES ('vector', %s, %s, 'x')""",
+            number,
+            state,
+        )
+        store.query(
+            """INSERT INTO watermark (projection, generation, shard)
+               SELECT 'vector', %s, n FROM generate_series(0, 15) n""",
+            number,
+        )
+    found = CanonicalReader(store.api).served(["vector"])["vector"]
+    assert (found.generation, found.state) == serves
+    assert len(found.marks) == (16 if found.generation else 0)
+
+
 def test_a_scopes_records_are_counted_up_to_a_bound(store: Store) -> None:
     """S-17."""
     writer, reader = store.writer(), CanonicalReader(store.api)
