@@ -24,6 +24,7 @@ class Running:
 
     app: FastAPI
     backend: Backend
+    is_open: bool  # as it starts: requests without a key are let in
 
 
 @contextmanager
@@ -35,10 +36,12 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
     """
     metrics = Metrics()
     with open_backend(settings, metrics=metrics) as backend:
-        _require_key_beyond_loopback(settings, backend)
+        is_open = not api_keys.any_was_made(backend.databases.owner)
+        if is_open and not is_loopback(settings.host):
+            raise _beyond_loopback(settings.host)
         metrics.watch_leases(backend.leases_lost)
         services = _services(settings, backend, metrics)
-        yield Running(create_app(services, version=version("gnomon")), backend)
+        yield Running(create_app(services, version=version("gnomon")), backend, is_open)
 
 
 def _services(settings: Settings, backend: Backend, metrics: Metrics) -> Services:
@@ -51,7 +54,7 @@ def _services(settings: Settings, backend: Backend, metrics: Metrics) -> Service
         usage=backend.diagnostics,
         epoch=backend.epoch,
         clock=SystemClock(),
-        keys_exist=lambda: api_keys.any_exists(owner),
+        keys_exist=lambda: api_keys.any_was_made(owner),
         hint=backend.hint,
         health=lambda: [Ailment(part, problem) for part, problem in backend.ailments()],
         metrics=metrics,
@@ -60,10 +63,8 @@ def _services(settings: Settings, backend: Backend, metrics: Metrics) -> Service
     )
 
 
-def _require_key_beyond_loopback(settings: Settings, backend: Backend) -> None:
-    if is_loopback(settings.host) or api_keys.any_exists(backend.databases.owner):
-        return
-    raise ForbiddenError(
-        f"without an API key the server listens on loopback only, not on {settings.host}: "
+def _beyond_loopback(host: str) -> ForbiddenError:
+    return ForbiddenError(
+        f"without an API key the server listens on loopback only, not on {host}: "
         "make a key with `gnomon keys create`, then start again"
     )

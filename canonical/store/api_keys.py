@@ -87,9 +87,9 @@ def listed(owner: Database, tenant: str | None = None) -> list[ApiKey]:
         return [_key(row) for row in conn.execute(query)]
 
 
-def any_exists(owner: Database) -> bool:
-    """Tell whether a key is in force: without one the server answers on loopback only."""
-    query = select(api_key.c.id).where(api_key.c.revoked_at.is_(None)).limit(1)
+def any_was_made(owner: Database) -> bool:
+    """Tell whether a key was ever made; a revoked one counts, so that no revoking opens a door."""
+    query = select(api_key.c.id).limit(1)
     with owner.transaction() as conn:
         return conn.execute(query).first() is not None
 

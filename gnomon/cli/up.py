@@ -33,6 +33,8 @@ BACKLOG: Final = 2048
 GC_THRESHOLD: Final = 10_000  # new objects: a search has some thousands at a time
 KEEP_ALIVE_S: Final = 75  # above what clients keep idle connections for
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+OPEN: Final = "none was made: whoever is on this machine may do anything as this tenant"
+CLOSED: Final = "each request needs one"
 GRACE_S: Final = 10  # requests at work when the server is told to stop
 
 
@@ -155,27 +157,33 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
-        if not stop.asked:
-            _announce(output, settings, listener, time.monotonic() - started)
-            stop.server.run(sockets=[listener])
-        stop.end()
+        try:
+            if not stop.asked:
+                facts = _facts(settings, listener, is_open=running.is_open)
+                _announce(output, facts, time.monotonic() - started)
+                stop.server.run(sockets=[listener])
+        finally:
+            stop.end()
 
 
-def _announce(
-    output: Output, settings: "Settings", listener: socket.socket, seconds: float
-) -> None:
-    """Print where it answers and what to do next; a connection made now waits in the backlog."""
+def _facts(settings: "Settings", listener: socket.socket, *, is_open: bool) -> dict[str, Any]:
+    """Return where it answers, and whom."""
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    facts = {
+    return {
         "address": address,
         "openapi": f"{address}/openapi.json",
         "tenant": settings.tenant,
+        "open": is_open,
         "state": str(settings.folder()),
         "pid": os.getpid(),
         "version": program_version(),
-        "started_in_s": round(seconds, 2),
     }
+
+
+def _announce(output: Output, facts: dict[str, Any], seconds: float) -> None:
+    """Print where it answers and what to do next; a connection made now waits in the backlog."""
+    facts = {**facts, "started_in_s": round(seconds, 2)}
     if output.as_json:
         output.screen.line_document(facts)
         return
@@ -187,7 +195,8 @@ def _welcome(output: Output, facts: dict[str, Any]) -> None:
     out, gnomon = output.screen.out, screen.program()
     out.print(f"Gnomon {facts['version']} is up, after {facts['started_in_s']:.1f} s", style="bold")
     names = ("address", "openapi", "tenant", "state")
-    out.print(screen.facts((name, facts[name]) for name in names))
+    shown = [(name, facts[name]) for name in names]
+    out.print(screen.facts([*shown, ("keys", OPEN if facts["open"] else CLOSED)]))
     out.print("\nTry, in another terminal:", style="dim")
     out.print(f'  {gnomon} add "Mara is allergic to walnuts" --user mara{where}', markup=False)
     out.print(f'  {gnomon} search "what must Mara not eat?" --user mara{where}\n', markup=False)

@@ -357,6 +357,7 @@ def test_keys_close_the_server_and_open_it_to_whoever_has_one(tmp_path: Path) ->
     """S: made beside the running server; rights and tenant hold; a revoked one is refused."""
     with Up(tmp_path / "state") as up:
         env = {"GNOMON_STATE": str(up.state), "GNOMON_URL": up.url}
+        assert up.announced["open"] is True
         made = quick("keys", "create", "reader", "--right", "read", "--json", env=env).document
         assert made["key"].startswith("gn_")
         shut = _eventually(lambda: quick("search", "x", "--user", "u", "--json", env=env))
@@ -375,6 +376,10 @@ def test_keys_close_the_server_and_open_it_to_whoever_has_one(tmp_path: Path) ->
     assert (one["name"], one["rights"], bool(one["revoked_at"])) == ("reader", ["read"], True)
     assert "key" not in one
     assert made["key"] not in listed.out
+    with Up(tmp_path / "state") as up:  # the only key is revoked: no door opens by that
+        assert up.announced["open"] is False
+        assert up.client.get("/v1/memories", params={"user_id": "u"}).status_code == 401
+        assert up.stop() == 0
     assert pids_of(tmp_path) == []
     assert quick("keys", "create", "x", "--right", "everything", env=env).code == 2
 

@@ -30,7 +30,8 @@ class Up:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, (state.parent / "up.log").read_text(errors="replace")[-2_000:]
-        self.url: str = orjson.loads(line)["address"]
+        self.announced: dict[str, Any] = orjson.loads(line)
+        self.url: str = self.announced["address"]
         self.client = httpx.Client(base_url=self.url, timeout=READY_S)
 
     def kill(self) -> None:
