@@ -1,7 +1,6 @@
 """Puts a serving process together: Postgres, engines, loops, search; closes it in order."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -47,8 +46,6 @@ from workers.generations import Blueprint, E, Opened
 from workers.maintenance import Maintenance
 from workers.runner import Pace, Runner
 
-SILENT_S = 60.0  # of a loop: a page and its pause together take less
-FAILURES = 3  # passes in a row
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2
@@ -85,14 +82,8 @@ class Backend:
 
     def ailments(self) -> list[tuple[str, str]]:
         """Name the loops that give no sign of life, or that fail again and again."""
-        now, found = time.monotonic(), []
-        for runner in self.runners:
-            silent_s = now - runner.counts.beat_at
-            if silent_s > SILENT_S:
-                found.append((runner.name, f"its loop gives no sign of life for {silent_s:.0f} s"))
-            elif runner.failures > FAILURES and runner.last_error is not None:
-                found.append((runner.name, f"its loop fails: {runner.last_error}"))
-        return found
+        asked = [(runner.name, runner.ailment()) for runner in self.runners]
+        return [(name, ailment) for name, ailment in asked if ailment is not None]
 
     def leases_lost(self) -> dict[str, int]:
         """Count, for each projection, the leases that this process lost to others."""

@@ -4,18 +4,19 @@ import logging
 import random
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from canonical.errors import HaltError, LeaseLostError, ProjectorFailedError, TransientError
 from projectors import loop
 from projectors.protocol import Feed, Lease, Projector
+from workers.faults import placed, told
 
 log = logging.getLogger(__name__)
 
 ISOLATE_AFTER = 3  # passes in a row that ended in a way that nobody foresaw
+SILENT_S = 60.0  # of a loop: a page and its pause together take less
+FAILURES = 3  # passes in a row: more are no passing fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,15 @@ class Runner:
     def failures(self) -> int:
         """Return how many passes in a row have failed."""
         return self._failures
+
+    def ailment(self) -> str | None:
+        """Say that the loop gives no sign of life, or fails again and again; no tenant's text."""
+        silent_s = time.monotonic() - self.counts.beat_at
+        if silent_s > SILENT_S:
+            return f"its loop gives no sign of life for {silent_s:.0f} s"
+        if self._failures > FAILURES and self.last_error is not None:
+            return f"its loop fails: {told(self.last_error)}"
+        return None
 
     def wake(self) -> None:
         """Say that there may be work; never blocks and never fails."""
@@ -165,8 +175,7 @@ class Runner:
 
     def _hold_unforeseen(self, leases: Sequence[Lease], error: Exception) -> None:
         """Note it with its class and place alone: its message may hold a text of some tenant."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"{type(error).__name__} at {Path(place.filename).name}:{place.lineno}"
+        said = placed(error)
         log.error("%s: not foreseen, tried again: %s", self.name, said)
         self._feed.hold(leases, ProjectorFailedError(said), halt=False)
 

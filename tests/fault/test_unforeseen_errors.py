@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from canonical.domain.commands import change
-from canonical.errors import LeaseLostError
+from canonical.errors import LeaseLostError, ModelUnavailableError
 from canonical.mutations import change as changes
 from canonical.store.database import Database, Role
 from projectors.isolation import PROBES
@@ -17,7 +17,7 @@ from projectors.protocol import Applied, Page, Projector
 from tests.support.log import Log
 from tests.support.projecting import PROJECTIONS, Shadow
 from tests.support.recording import RecordingProjector
-from workers.runner import ISOLATE_AFTER, Runner
+from workers.runner import FAILURES, ISOLATE_AFTER, Pace, Runner
 
 GOOD = 100
 
@@ -94,6 +94,48 @@ def test_an_engine_that_fails_everything_parks_nothing_and_is_not_hammered(log: 
         pass
     assert set(projector.held) == wanted
     assert log.execute("SELECT 1 FROM watermark WHERE error_code IS NOT NULL") == []
+
+
+def by_the_database(log: Log, said: str) -> None:
+    with log.projector.transaction() as conn:
+        conn.execute(text("SELECT CAST(:said AS integer)"), {"said": said})
+
+
+def by_the_model(_log: Log, said: str) -> None:
+    raise ModelUnavailableError(f"it answers 500: cannot take {said}")
+
+
+def by_whatever(_log: Log, said: str) -> None:
+    raise UnforeseenError(f"cannot take {said}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        (by_the_database, "DataError at "),
+        (by_the_model, "model_unavailable. Bring the model's endpoint back"),
+        (by_whatever, "UnforeseenError at test_unforeseen_errors.py:"),
+    ],
+)
+def test_what_a_loop_says_of_its_failures_holds_no_text(
+    log: Log, fails: Callable[[Log, str], None], told: str
+) -> None:
+    """/readyz shows it to whoever asks, without a key."""
+    log.add("a secret fact")
+    projector = RecordingProjector()
+    projector.before = lambda page: fails(log, next(iter(page.records.values())).text)
+    runner = Runner("vector", log.feed(), projector, pace=Pace(idle_s=0.01, backoff_s=0.001))
+    assert runner.ailment() is None
+    runner.start()
+    try:
+        runner.wait_until(lambda: runner.failures > FAILURES, timeout_s=20)
+    finally:
+        runner.stop()
+    assert str(runner.last_error).count("secret") >= 1
+    said = runner.ailment()
+    assert said is not None
+    assert said.startswith(f"its loop fails: {told}")
+    assert "secret" not in said
 
 
 def test_an_engine_that_dies_during_the_search_parks_nothing(log: Log) -> None:
