@@ -219,9 +219,10 @@ class LogFeed:
         bound = self._settings.parked_cap + 1
         count = conn.execute(named("count_parked"), self._own(bound=bound)).scalar_one()
         if count > self._settings.parked_cap:
-            sample = next(iter(refused.values()))
+            # The shard's state is everybody's to read; what was refused is its tenant's alone.
+            code = next(iter(refused.values())).code
             raise TooManyParkedError(
-                f"more than {self._settings.parked_cap} records are parked; the newest: {sample}"
+                f"more than {self._settings.parked_cap} records are parked; the newest: {code}"
             )
 
     def _insert_parked(

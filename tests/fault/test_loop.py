@@ -311,6 +311,17 @@ def test_more_bad_records_than_can_be_bad_by_themselves_halt_the_projection(log:
     assert log.lag() == 12
 
 
+def test_what_halts_a_projection_quotes_no_refused_record(log: Log) -> None:
+    """A shard's error is shown to the admins of every tenant."""
+    for n in range(12):
+        log.add(f"poison {n}")
+    Runner("vector", log.feed(cap=10), RecordingProjector(refuses="poison")).run_once()
+    found = log.execute("SELECT DISTINCT error_code, error FROM watermark WHERE halted")
+    assert found == [
+        ("too_many_parked", "more than 10 records are parked; the newest: engine_refused")
+    ]
+
+
 def test_a_record_that_kills_its_workers_is_parked_after_some_of_them(log: Log) -> None:
     """O-24: attempts are counted at the claim, so a death leaves its trace."""
     killer = log.add("killer")
