@@ -27,8 +27,9 @@ GnomonError
      ├─ EngineMismatchError          the engine holds another schema, model or history than the log
      ├─ TooManyParkedError           more records parked than can be bad by themselves
      ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
+     ├─ StoreNotStartedError         the embedded Postgres can't be made or started as it lies there
      ├─ StateInUseError              another process works on the state folder
-     ├─ StateUnusableError           the state folder can't be made, or not be written to
+     ├─ StateUnusableError           the state folder can't be made or written to, or is full
      └─ ChainBrokenError             the audit chain doesn't verify
 """
 
@@ -281,6 +282,16 @@ class UnsafeStoreError(HaltError):
     hint = "Set what the message names, then start again."
 
 
+class StoreNotStartedError(HaltError):
+    """The embedded Postgres can't be made or started as it lies there."""
+
+    code = "store_not_started"
+    hint = (
+        "Mend what the message names (rights, space, the installation; a damaged data folder comes"
+        " from a backup), then start again: nothing that is stored was changed."
+    )
+
+
 class StateInUseError(HaltError):
     """Another process works on the state folder."""
 
@@ -294,10 +305,13 @@ class StateInUseError(HaltError):
 
 
 class StateUnusableError(HaltError):
-    """The state folder can't be made, or not be written to."""
+    """The state folder can't be made, or not be written to, or has no space left."""
 
     code = "state_unusable"
-    hint = "Name a folder that this user may write to, with --state or GNOMON_STATE."
+    hint = (
+        "Name a folder that this user may write to, with --state or GNOMON_STATE; if its disk is"
+        " full, make space."
+    )
 
 
 class ChainBrokenError(HaltError):

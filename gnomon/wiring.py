@@ -1,12 +1,14 @@
 """Puts a serving process together: Postgres, engines, loops, search; closes it in order."""
 
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from canonical.errors import StateUnusableError
 from canonical.store import epochs, migrate, projections, retention
 from canonical.store.caches import EmbeddingCache, NameCache, NoEmbeddingCache
 from canonical.store.database import Database, Role, refuse_unsafe
@@ -46,6 +48,9 @@ from workers.generations import Blueprint, E, Opened
 from workers.maintenance import Maintenance
 from workers.runner import Pace, Runner
 
+# A new state takes 70 MB, and the engines map files: a mapped page that finds no space on the disk
+# ends the process as a SIGKILL does, and Postgres stays behind.
+LEAST_FREE_BYTES = 100 << 20
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2
@@ -99,8 +104,8 @@ class Backend:
 def open_databases(settings: Settings) -> Iterator[Databases]:
     """Start or reach Postgres and bring its schema to the head; for commands without a server.
 
-    Raises: StateInUseError, when a server has the state folder; StoreUnavailableError;
-            UnsafeStoreError.
+    Raises: StateInUseError, when a server has the state folder; StoreNotStartedError;
+            StoreUnavailableError; UnsafeStoreError.
     """
     with ExitStack() as stack:
         if settings.postgres_url is None:
@@ -135,14 +140,25 @@ def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) ->
     Guarantee: one process at a time in a state folder; what its last process held when it was
                killed is free at once. Nothing is served before the epoch is settled. Projections
                that `settings.rebuild` names are built anew from canonical state.
-    Raises:    StateInUseError; StoreUnavailableError; UnsafeStoreError; EngineMismatchError.
+    Raises:    StateInUseError; StateUnusableError; StoreNotStartedError; StoreUnavailableError;
+               UnsafeStoreError; EngineMismatchError.
     """
     with ExitStack() as stack:
         state = stack.enter_context(StateLock(settings.folder())).identity
+        _require_space(settings.folder())
         databases = stack.enter_context(_databases(settings))
         projections.end_leases_of(databases.projector, state)  # we have the lock, so they are gone
         owner = projections.owner_of(state, secrets.token_hex(8))
         yield _Assembly(settings, databases, metrics or NoMetrics(), stack).backend(owner)
+
+
+def _require_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_FREE_BYTES:
+        raise StateUnusableError(
+            f"{folder}: {free >> 20} MiB of its disk are free, and a start needs "
+            f"{LEAST_FREE_BYTES >> 20} MiB"
+        )
 
 
 class _Assembly:

@@ -105,7 +105,7 @@ class Database:
         The tenant's setting ends with the transaction, so a pooled connection carries it nowhere.
         Raises: StoreUnavailableError, when Postgres is away or refused under contention.
         """
-        with _in_our_terms(), self.engine.begin() as conn:
+        with in_our_terms(), self.engine.begin() as conn:
             if tenant is not None:
                 driver = _driver(conn)
                 with driver.pipeline():  # with the BEGIN, in one round trip
@@ -115,7 +115,7 @@ class Database:
     @contextmanager
     def raw(self) -> Iterator[psycopg.Connection]:
         """Lend the driver's own connection, for pipelines and COPY; it doesn't commit."""
-        with _in_our_terms(), closing(self.engine.raw_connection()) as lent:
+        with in_our_terms(), closing(self.engine.raw_connection()) as lent:
             driver = lent.driver_connection
             assert isinstance(driver, psycopg.Connection)
             yield driver
@@ -262,7 +262,7 @@ class ContentionError(StoreUnavailableError):
 
 
 @contextmanager
-def _in_our_terms() -> Iterator[None]:
+def in_our_terms() -> Iterator[None]:
     """Re-raise the driver's errors as what a caller should do about them."""
     try:
         yield

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 from psycopg import sql
 
-from canonical.errors import StoreUnavailableError
+from canonical.errors import StoreNotStartedError, StoreUnavailableError
 from canonical.store import pid_file
 from canonical.store.system_user import ENVIRONMENT, SystemUser, system_user
 
@@ -35,6 +35,11 @@ LOG_LINES = 20  # shown when Postgres doesn't start
 POLL_S = 0.01
 RETRY_S = 0.1
 STOP_S = 60  # a fast stop writes one checkpoint
+PROGRAMS = ("postgres", "initdb", "pg_ctl", "psql")
+# What goes by itself, and how the log says so: after a SIGKILL of the server its connections'
+# processes live on until their statement ends, and Postgres rightly waits for the last of them; a
+# free port may be taken by another before Postgres has it, and the next try takes another one.
+PASSING = ("shared memory block", "could not bind IPv4 address")
 
 INITDB = (
     *("--username", SUPERUSER, "--auth", "scram-sha-256", "--encoding", "UTF8"),
@@ -96,7 +101,9 @@ class EmbeddedPostgres:
 
         The URL's login is a plain one: no superuser, and without a SET ROLE it may do nothing.
         Cost:   some 2 s for the first start, 0.2 s for a later one, more after a crash.
-        Raises: StoreUnavailableError, with the end of Postgres's own log.
+        Raises: StoreNotStartedError, with what failed and the end of Postgres's own log;
+                StoreUnavailableError, when waiting longer may help. Nothing is left running then,
+                and a start once the cause is gone finds everything.
         """
         try:
             self._prepare()
@@ -108,7 +115,7 @@ class EmbeddedPostgres:
         except BaseException as exc:
             self.close()
             if isinstance(exc, OSError | psycopg.Error):
-                raise StoreUnavailableError(f"Postgres in {self.folder}: {exc}") from exc
+                raise StoreNotStartedError(f"Postgres in {self.folder}: {exc}") from exc
             raise
         return self.url(LOGIN, DATABASE)
 
@@ -154,13 +161,21 @@ class EmbeddedPostgres:
         self.close()
 
     def _prepare(self) -> None:
+        _require_programs()
         # As root the folder stays ours, and only `data` and `socket` are the server's: what it can
         # replace by a link, root must not open.
         self.folder.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+        self._require_whole_data()
         self._user = system_user(self.folder, BINARIES / "postgres")
         self._make_folder("socket")
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".old"))
+
+    def _require_whole_data(self) -> None:
+        # A data folder gets its place only when it is whole: one that isn't was damaged, and is
+        # never made anew over what may be left of it.
+        if os.path.lexists(self.data) and not (self.data / "PG_VERSION").is_file():
+            raise StoreNotStartedError(f"{self.data} is damaged: it has no file PG_VERSION")
 
     def _stop_left_behind(self) -> None:
         pid = pid_file.left_behind(self.data)
@@ -185,21 +200,22 @@ class EmbeddedPostgres:
         options = ("--pwfile", self._password_file(SUPERUSER), *(() if self._durable else NO_SYNC))
         made = self._user.run([BINARIES / "initdb", "-D", new, *INITDB, *options])
         if made.returncode != 0:
-            raise StoreUnavailableError(f"initdb in {self.folder} failed: {made.stdout.strip()}")
+            said = "\n".join(made.stdout.splitlines()[-LOG_LINES:])
+            raise StoreNotStartedError(f"initdb in {self.folder} {_ended(made.returncode)}: {said}")
         new.rename(self.data)
         _sync(self.folder)
 
     def _launch(self) -> None:
         patience = time.monotonic() + self._start_within.total_seconds()
         while (said := self._try_launch()) is not None:
-            # After a SIGKILL of the server its connections' processes live on until their
-            # statement ends, and Postgres rightly waits for the last of them.
-            if "shared memory block" not in said or time.monotonic() > patience:
-                raise StoreUnavailableError(f"Postgres did not start: {said}")
+            if not any(passing in said for passing in PASSING):
+                raise StoreNotStartedError(f"Postgres {said}")
+            if time.monotonic() > patience:
+                raise StoreUnavailableError(f"Postgres {said}")
             time.sleep(RETRY_S)
 
     def _try_launch(self) -> str | None:
-        """Return None once the server is ready, or what it said when it ended instead."""
+        """Return None once the server is ready, or how it ended instead and what it said."""
         begins = self.log.stat().st_size if self.log.exists() else 0
         deadline = time.monotonic() + self._start_within.total_seconds()
         with self.log.open("ab") as log:
@@ -212,7 +228,7 @@ class EmbeddedPostgres:
                     f"Postgres was not ready within {self._start_within}: {self._said(begins)}"
                 )
             time.sleep(POLL_S)
-        return self._said(begins)
+        return f"{_ended(process.returncode)}: {self._said(begins)}"
 
     def _command(self) -> list[str | Path]:
         path = self.folder / "socket"
@@ -232,6 +248,8 @@ class EmbeddedPostgres:
         with self.log.open("rb") as log:
             log.seek(begins)
             lines = log.read().decode(errors="replace").splitlines()
+        if not lines:
+            return f"it said nothing in {self.log}"
         return "\n".join([f"the end of {self.log}:", *lines[-LOG_LINES:]])
 
     def _bootstrap(self) -> None:
@@ -248,7 +266,7 @@ class EmbeddedPostgres:
             env=ENVIRONMENT | {"PGPASSWORD": secret, "PGOPTIONS": "-c client_min_messages=warning"},
         )
         if said.returncode != 0:
-            raise StoreUnavailableError(f"roles and database can't be made: {said.stderr.strip()}")
+            raise StoreNotStartedError(f"roles and database can't be made: {said.stderr.strip()}")
         self._prepare_login()
 
     def _prepare_login(self) -> None:
@@ -280,6 +298,24 @@ class EmbeddedPostgres:
     def _make_folder(self, name: str) -> None:
         (self.folder / name).mkdir(mode=0o700, exist_ok=True)
         self._user.own(self.folder / name)
+
+
+def _require_programs() -> None:
+    for name in PROGRAMS:
+        if not os.access(BINARIES / name, os.X_OK):
+            raise StoreNotStartedError(
+                f"{BINARIES / name} is missing or can't be run: install Gnomon's packages again"
+            )
+    ran = SystemUser().run([BINARIES / "postgres", "--version"])
+    if ran.returncode != 0:
+        raise StoreNotStartedError(
+            f"{BINARIES / 'postgres'} doesn't run here, it {_ended(ran.returncode)}: "
+            f"{ran.stdout.strip()}"
+        )
+
+
+def _ended(code: int) -> str:
+    return f"ended with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
 
 
 def _sync(path: Path) -> None:

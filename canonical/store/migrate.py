@@ -9,6 +9,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
 from canonical.errors import UnsafeStoreError
+from canonical.store.database import in_our_terms
 from canonical.store.urls import driver_url
 
 ONE_MIGRATION_AT_A_TIME = 0x676E6F6D  # an advisory lock's key: "gnom"
@@ -34,12 +35,12 @@ def upgrade(url: str) -> str:
     Guarantee: on return the schema is at the head; on an error it is as before. Of two processes
                at once one migrates and the other waits. The login must be able to SET ROLE
                gnomon_owner (sql/bootstrap.sql makes the roles).
-    Raises:    UnsafeStoreError, when the database is ahead of this code.
+    Raises:    UnsafeStoreError, when the database is ahead of this code; StoreUnavailableError.
     """
     engine = create_engine(driver_url(url))
     config = _config()
     try:
-        with engine.begin() as conn:
+        with in_our_terms(), engine.begin() as conn:
             _begin_as_owner(conn)
             _refuse_unknown(MigrationContext.configure(conn).get_current_revision())
             config.attributes["connection"] = conn

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from canonical.errors import StoreUnavailableError
+from canonical.errors import StoreNotStartedError
 
 NAME = "gnomon"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -17,8 +17,14 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"PATH": SYSTEM_PATH, "LC_ALL": "C"}
 # As the server's user with leave to pass through folders that are closed to it (a state folder
 # under /root, a virtual environment there). The alternative, opening those folders to everyone,
-# would change what isn't ours. docs/adr/0001.
-PASS_THROUGH = ("--inh-caps=+dac_override", "--ambient-caps=+dac_override")
+# would change what isn't ours. access(2), with which Postgres's programs look for each other, heeds
+# a capability of a normal user only where a change of the user is no reason to drop it.
+# docs/adr/0001.
+PASS_THROUGH = (
+    "--securebits=+no_setuid_fixup",
+    "--inh-caps=+dac_override",
+    "--ambient-caps=+dac_override",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ def system_user(folder: Path, binary: Path) -> SystemUser:
 
     Whom the folder's data belongs to goes on owning it; new data is the user `gnomon`'s, which is
     made when missing. The user can enter `folder` and run `binary`.
-    Raises: StoreUnavailableError, when there is no way to have such a user.
+    Raises: StoreNotStartedError, when there is no way to have such a user.
     """
     if os.geteuid() != 0:
         return SystemUser()
@@ -86,7 +92,7 @@ def system_user(folder: Path, binary: Path) -> SystemUser:
         able = SystemUser(entry.pw_uid, entry.pw_gid, (setpriv, *ids, *PASS_THROUGH, "--"))
         if _reaches(able, folder, binary):
             return able
-    raise StoreUnavailableError(
+    raise StoreNotStartedError(
         f"Postgres refuses to run as root, and the user {entry.pw_name} can't reach {folder} or "
         f"{binary}: start as a normal user, or use folders that every user can pass through"
     )
@@ -94,14 +100,20 @@ def system_user(folder: Path, binary: Path) -> SystemUser:
 
 def _owner(data: Path) -> pwd.struct_passwd | None:
     try:
-        return pwd.getpwuid(data.stat().st_uid)
+        owner = pwd.getpwuid(data.stat().st_uid)
     except FileNotFoundError:
         return None
     except KeyError:
-        raise StoreUnavailableError(
+        raise StoreNotStartedError(
             f"{data} belongs to a user without a name, and Postgres runs only as its data's owner: "
             "give that user a name, or change the owner"
         ) from None
+    if owner.pw_uid == 0:
+        raise StoreNotStartedError(
+            f"{data} belongs to root, and Postgres refuses to run as root: give it to the user "
+            f"{NAME} again, with all that is in it"
+        )
+    return owner
 
 
 def _named() -> pwd.struct_passwd:
@@ -117,7 +129,7 @@ def _named() -> pwd.struct_passwd:
     try:
         return pwd.getpwnam(NAME)
     except KeyError:
-        raise StoreUnavailableError(
+        raise StoreNotStartedError(
             f"Postgres refuses to run as root, and the system user {NAME} can't be made ({said}): "
             "make it, or start as a normal user"
         ) from None

@@ -22,6 +22,7 @@ from canonical.store.embedded import EmbeddedPostgres
 from gnomon.cli.upload import PART_LINES
 from tests.support.builders import until
 from tests.support.command import Ran, gnomon, quick
+from tests.support.holders import pids_of
 from tests.support.server import Up
 
 MEMORYBANK = Path("gnomon/data/memorybank/conversations.jsonl")
@@ -45,18 +46,6 @@ def user() -> str:
 @pytest.fixture
 def url(server: Up) -> tuple[str, str]:
     return ("--url", server.url)
-
-
-def pids_of(folder: Path) -> list[int]:
-    """Return the processes that name a folder in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if str(folder).encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
 
 
 def test_a_memory_is_added_found_changed_and_deleted(url: tuple[str, str], user: str) -> None:

@@ -12,10 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from canonical.errors import StoreUnavailableError
+from canonical.errors import StoreNotStartedError, StoreUnavailableError
+from canonical.store import embedded
 from canonical.store.embedded import BINARIES, BOOTSTRAP, EmbeddedPostgres
 from canonical.store.pid_file import left_behind
 from canonical.store.system_user import ENVIRONMENT, system_user
+from tests.support.binaries import wheel
 from tests.support.holders import HOLD_SERVER, holding
 
 
@@ -170,7 +172,7 @@ def test_a_failed_start_shows_the_end_of_the_servers_own_log(folder: Path) -> No
     with EmbeddedPostgres(folder, durable=False):
         pass
     (folder / "data" / "PG_VERSION").write_text("17\n")
-    with pytest.raises(StoreUnavailableError, match="initialized by PostgreSQL version 17"):
+    with pytest.raises(StoreNotStartedError, match="initialized by PostgreSQL version 17"):
         EmbeddedPostgres(folder, durable=False).start()
 
 
@@ -190,6 +192,17 @@ def test_a_folder_that_is_closed_to_the_servers_user_is_used_and_stays_closed(
     with EmbeddedPostgres(closed / "postgres", durable=False) as server:
         write_one(server.url("gnomon", "gnomon"))
     assert closed.stat().st_mode & 0o777 == 0o700
+
+
+def test_programs_in_a_folder_that_is_closed_to_the_servers_user_are_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a virtual environment under /root."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(embedded, "BINARIES", wheel(closed, {}))
+    with EmbeddedPostgres(tmp_path / "postgres", durable=False) as server:
+        write_one(server.url("gnomon", "gnomon"))
 
 
 def test_no_text_of_a_refused_row_gets_into_the_log(folder: Path) -> None:

@@ -27,6 +27,18 @@ sys.stdin.read()
 """
 
 
+def pids_of(folder: Path) -> list[int]:
+    """Return the processes that name a folder in their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
 @contextmanager
 def holding(
     script: str, *arguments: str | Path
