@@ -165,17 +165,11 @@ class EmbeddedPostgres:
         # As root the folder stays ours, and only `data` and `socket` are the server's: what it can
         # replace by a link, root must not open.
         self.folder.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
-        self._require_whole_data()
+        _require_whole(self.data)
         self._user = system_user(self.folder, BINARIES / "postgres")
         self._make_folder("socket")
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.replace(self.log.with_suffix(".old"))
-
-    def _require_whole_data(self) -> None:
-        # A data folder gets its place only when it is whole: one that isn't was damaged, and is
-        # never made anew over what may be left of it.
-        if os.path.lexists(self.data) and not (self.data / "PG_VERSION").is_file():
-            raise StoreNotStartedError(f"{self.data} is damaged: it has no file PG_VERSION")
 
     def _stop_left_behind(self) -> None:
         pid = pid_file.left_behind(self.data)
@@ -225,10 +219,10 @@ class EmbeddedPostgres:
                 return None
             if time.monotonic() > deadline:
                 raise StoreUnavailableError(
-                    f"Postgres was not ready within {self._start_within}: {self._said(begins)}"
+                    f"Postgres was not ready within {self._start_within}: {_said(self.log, begins)}"
                 )
             time.sleep(POLL_S)
-        return f"{_ended(process.returncode)}: {self._said(begins)}"
+        return f"{_ended(process.returncode)}: {_said(self.log, begins)}"
 
     def _command(self) -> list[str | Path]:
         path = self.folder / "socket"
@@ -243,14 +237,6 @@ class EmbeddedPostgres:
         settings = (self._settings | listen).items()
         options = [part for name, value in settings for part in ("-c", f"{name}={value}")]
         return [BINARIES / "postgres", "-D", self.data, *options]
-
-    def _said(self, begins: int) -> str:
-        with self.log.open("rb") as log:
-            log.seek(begins)
-            lines = log.read().decode(errors="replace").splitlines()
-        if not lines:
-            return f"it said nothing in {self.log}"
-        return "\n".join([f"the end of {self.log}:", *lines[-LOG_LINES:]])
 
     def _bootstrap(self) -> None:
         if not self._password_file(LOGIN).exists():
@@ -300,6 +286,13 @@ class EmbeddedPostgres:
         self._user.own(self.folder / name)
 
 
+def _require_whole(data: Path) -> None:
+    # A data folder gets its place only when it is whole: one that isn't was damaged, and is never
+    # made anew over what may be left of it.
+    if os.path.lexists(data) and not (data / "PG_VERSION").is_file():
+        raise StoreNotStartedError(f"{data} is damaged: it has no file PG_VERSION")
+
+
 def _require_programs() -> None:
     for name in PROGRAMS:
         if not os.access(BINARIES / name, os.X_OK):
@@ -312,6 +305,15 @@ def _require_programs() -> None:
             f"{BINARIES / 'postgres'} doesn't run here, it {_ended(ran.returncode)}: "
             f"{ran.stdout.strip()}"
         )
+
+
+def _said(path: Path, begins: int) -> str:
+    with path.open("rb") as log:
+        log.seek(begins)
+        lines = log.read().decode(errors="replace").splitlines()
+    if not lines:
+        return f"it said nothing in {path}"
+    return "\n".join([f"the end of {path}:", *lines[-LOG_LINES:]])
 
 
 def _ended(code: int) -> str:
