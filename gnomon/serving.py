@@ -40,6 +40,7 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
         if is_open and not is_loopback(settings.host):
             raise _beyond_loopback(settings.host)
         metrics.watch_leases(backend.leases_lost)
+        metrics.watch_chores(backend.chores_failed)
         services = _services(settings, backend, metrics)
         yield Running(create_app(services, version=version("gnomon")), backend, is_open)
 

@@ -83,6 +83,7 @@ class Backend:
     searcher: Searcher
     diagnostics: Diagnostics
     runners: tuple[Runner, ...]
+    maintenance: Maintenance
     epoch: int
 
     def ailments(self) -> list[tuple[str, str]]:
@@ -93,6 +94,10 @@ class Backend:
     def leases_lost(self) -> dict[str, int]:
         """Count, for each projection, the leases that this process lost to others."""
         return {runner.name: runner.counts.leases_lost for runner in self.runners}
+
+    def chores_failed(self) -> dict[str, int]:
+        """Count how often each chore of this process has failed."""
+        return dict(self.maintenance.failures)
 
     def hint(self) -> None:
         """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
@@ -209,9 +214,15 @@ class _Assembly:
             epoch,
             owner,
         )
-        self._maintain()
         return Backend(
-            self._settings, self._databases, self._reader, searcher, diagnostics, runners, epoch
+            self._settings,
+            self._databases,
+            self._reader,
+            searcher,
+            diagnostics,
+            runners,
+            self._maintain(),
+            epoch,
         )
 
     def _open(self, blueprint: Blueprint[E]) -> Opened[E]:
@@ -303,13 +314,18 @@ class _Assembly:
         caught_up = generations.go_live(database, name, generation)
         return Runner(name, LogFeed(database, feed), projector, pace=pace, caught_up=caught_up)
 
-    def _maintain(self) -> None:
+    def _maintain(self) -> Maintenance:
         settings, projector = self._settings, self._databases.projector
-        maintenance = Maintenance(
-            [lambda: retention.purge(projector, settings.keys_days, settings.queries_days)]
-        )
+
+        def purge() -> bool:
+            return retention.purge(
+                projector, keys_days=settings.keys_days, queries_days=settings.queries_days
+            )
+
+        maintenance = Maintenance({"purge": purge})
         maintenance.start()
         self._stack.callback(maintenance.stop)
+        return maintenance
 
 
 def _embedder(settings: Settings) -> Embedder:

@@ -196,6 +196,7 @@ source_event = Table(
     Column("memory_id", Uuid, nullable=False),
     Column("body_hash", LargeBinary, nullable=False),
     _stamp("created_at"),
+    Index("source_event_age", "created_at"),
 )
 
 # Conversations ------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ REQUEST_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 30.
 SEARCH_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 Status = Callable[[], Sequence[ProjectionStatus]]
-Lost = Callable[[], Mapping[str, int]]
+Counts = Callable[[], Mapping[str, int]]
 
 
 class Metrics:
@@ -73,9 +73,15 @@ class Metrics:
         """Show the projections' state as well, read at each scrape."""
         self.registry.register(Projections(status))
 
-    def watch_leases(self, lost: Lost) -> None:
+    def watch_leases(self, lost: Counts) -> None:
         """Show how many leases this process's loops have lost, by projection, as well."""
-        self.registry.register(Leases(lost))
+        text = "Leases lost to another worker, a shard each: its work was dropped."
+        self.registry.register(Counted("gnomon_leases_lost", text, "projection", lost))
+
+    def watch_chores(self, failed: Counts) -> None:
+        """Show how often this process's chores have failed as well."""
+        text = "Failures of a chore, such as forgetting old keys: it is tried again in a minute."
+        self.registry.register(Counted("gnomon_chore_failures", text, "chore", failed))
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus's text format."""
@@ -104,22 +110,18 @@ class Metrics:
         self.lost_events.labels(code).inc()
 
 
-class Leases(Collector):
-    """The leases that the loops of this process lost to another worker, since its start."""
+class Counted(Collector):
+    """What parts of this process count themselves since its start, by one label."""
 
-    def __init__(self, lost: Lost) -> None:
-        self._lost = lost
+    def __init__(self, name: str, text: str, label: str, counts: Counts) -> None:
+        self._name, self._text, self._label, self._counts = name, text, label, counts
 
     # typing has `override` from Python 3.12 on.
     def collect(self) -> Iterator[Metric]:  # type: ignore[explicit-override]
-        """Read the loops' counts."""
-        family = CounterMetricFamily(
-            "gnomon_leases_lost",
-            "Leases lost to another worker, a shard each: its work was dropped.",
-            labels=["projection"],
-        )
-        for projection, count in self._lost().items():
-            family.add_metric([projection], count)
+        """Read the counts."""
+        family = CounterMetricFamily(self._name, self._text, labels=[self._label])
+        for one, count in self._counts().items():
+            family.add_metric([one], count)
         yield family
 
 

@@ -23,7 +23,10 @@ from tests.support.builders import NOW, Store
 from tests.support.postgres import Server
 
 TENANTS, RECORDS = 3, 6_000  # records of each; a scope has 30 of them
-LARGE = {"memory", "memory_version", "outbox", "mutation", "source_event", "link", "parked"}
+LARGE = {
+    *("memory", "memory_version", "outbox", "mutation", "source_event", "link", "parked"),
+    "query_event",
+}
 
 FILL = """
     INSERT INTO memory (tenant, id, user_id, agent_id, run_id, version, rev, status, kind, text,
@@ -42,6 +45,7 @@ FILL = """
     SELECT tenant, 'm-' || id, 0, 'add', 'x', ARRAY[id], ARRAY[1] FROM memory;
     INSERT INTO source_event (tenant, event_id, event_part, memory_id, body_hash)
     SELECT tenant, 'e-' || id, 0, id, 'x' FROM memory;
+    INSERT INTO query_event (tenant, query_id, candidates) SELECT tenant, id, '[]' FROM memory;
     INSERT INTO link (tenant, source, relation, target)
     SELECT tenant, id, 'relates_to', id FROM memory;
     INSERT INTO generation (projection, generation, state, schema_hash)
@@ -143,6 +147,11 @@ BY_PROJECTORS: dict[str, dict[str, str]] = {
     "page_records": {
         "memory_pkey": "tenant id",
         "parked_pkey": "tenant projection generation memory_id",
+    },
+    "purge_old": {
+        "mutation_age": "created_at",
+        "source_event_age": "created_at",
+        "query_event_age": "at",
     },
     "read_page": {"outbox_pkey": "shard pos"},
 }
