@@ -147,6 +147,7 @@ def test_the_page_on_telemetry_lists_every_metric() -> None:
     metrics = Metrics()
     metrics.watch(list)
     metrics.watch_leases(dict)
+    metrics.watch_chores(dict)
     told = {
         line.split()[2] for line in metrics.exposition().decode().splitlines() if "# TYPE" in line
     }
