@@ -70,7 +70,8 @@ class Runner:
         self._pace, self._caught_up = pace or Pace(), caught_up
         self._leases: dict[int, Lease] = {}
         self._noticing = threading.Lock()  # of a lost lease: either thread may be the first
-        self._failures = self._unforeseen = 0
+        self._failures = self._unforeseen = self._unrenewed = 0
+        self._renewal_error: Exception | None = None
         self._stop, self._wake = threading.Event(), threading.Event()
         self._passed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -94,6 +95,8 @@ class Runner:
             return f"its loop gives no sign of life for {silent_s:.0f} s"
         if self._failures > FAILURES and self.last_error is not None:
             return f"its loop fails: {told(self.last_error)}"
+        if self._unrenewed > FAILURES and self._renewal_error is not None:
+            return f"its leases are not renewed: {told(self._renewal_error)}"
         return None
 
     def wake(self) -> None:
@@ -246,18 +249,26 @@ class Runner:
 
     def _keep_leases(self) -> None:
         while not self._stop.wait(self._pace.renew_s):
-            held = list(self._leases.values())
             try:
-                if held:
-                    ours = {lease.shard for lease in self._feed.renew(held)}
-                    self._lost([lease for lease in held if lease.shard not in ours])
-            except TransientError as exc:  # the leases may end; the watermark's guard stands
-                self.last_error = exc
+                self._renew(list(self._leases.values()))
+                self._unrenewed = 0
+            # The outermost guard. The leases may end, and the watermark's guard stands; a thread
+            # that ended would let go of every lease that is held for longer than a renewal, unseen.
+            except Exception as exc:  # noqa: BLE001
+                self._unrenewed += 1
+                self._renewal_error = exc
+                log.warning("%s: leases not renewed, tried again: %s", self.name, placed(exc))
+
+    def _renew(self, held: Sequence[Lease]) -> None:
+        if held:
+            ours = {lease.shard for lease in self._feed.renew(held)}
+            self._lost([lease for lease in held if lease.shard not in ours])
 
     def _give_back(self) -> None:
         try:
             if self._leases:
                 self._feed.release(list(self._leases.values()))
-        except TransientError as exc:  # they end by themselves
-            self.last_error = exc
+        # The outermost guard of the thread's last act: they end by themselves.
+        except Exception as exc:  # noqa: BLE001
+            log.warning("%s: leases not given back: %s", self.name, placed(exc))
         self._leases.clear()

@@ -1,7 +1,8 @@
 """The loop on the real log: crashes at every step, zombies, holes, dead engines, bad records."""
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -10,15 +11,17 @@ from canonical.errors import (
     EngineUnavailableError,
     LeaseLostError,
     PositionGapError,
+    StoreUnavailableError,
     TooManyParkedError,
 )
 from canonical.mutations import change as changes
 from canonical.store.database import Database, Role
+from canonical.store.feed import LogFeed
 from projectors import loop
 from projectors.protocol import Lease, Page, Step
 from tests.support.log import Log
 from tests.support.recording import RecordingProjector
-from workers.runner import Pace, Runner
+from workers.runner import FAILURES, Pace, Runner
 
 
 class CrashError(BaseException):
@@ -149,6 +152,54 @@ def test_a_loss_that_the_renewal_notices_is_said_and_counted_once(
             runner.stop()
     assert runner.counts.leases_lost == 1
     assert losses(caplog) == [f"vector generation 1 shard {shards[0]}"]
+
+
+class BadFeed(LogFeed):
+    """A log whose leases can't be renewed a few times, nor given back."""
+
+    def __init__(self, log: Log, errors: Sequence[Exception]) -> None:
+        super().__init__(log.projector, log.feed()._settings)
+        self._errors = iter(errors)
+        self.failed, self.go_on, self.renewed = (threading.Event() for _ in range(3))
+
+    def renew(self, leases: Sequence[Lease]) -> list[Lease]:  # type: ignore[explicit-override]
+        for error in self._errors:
+            raise error
+        self.failed.set()
+        assert self.go_on.wait(10)
+        kept = super().renew(leases)
+        self.renewed.set()
+        return kept
+
+    def release(self, leases: Sequence[Lease]) -> None:  # type: ignore[explicit-override]
+        raise ValueError("a secret fact")
+
+
+def test_a_renewal_that_fails_in_whichever_way_is_said_and_tried_again(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """O-14: without a text, which /readyz would show to whoever asks."""
+    log.add("one")
+    errors = [ValueError("a secret fact"), StoreUnavailableError("away")] * FAILURES
+    feed = BadFeed(log, errors)
+    pace = Pace(idle_s=0.01, renew_s=0.005)
+    runner = Runner("vector", feed, RecordingProjector(), pace=pace)
+    with caplog.at_level("WARNING"):
+        runner.start()
+        try:
+            assert feed.failed.wait(10)
+            said = runner.ailment()
+            feed.go_on.set()
+            assert feed.renewed.wait(10)
+            runner.wait_until(lambda: runner.ailment() is None, timeout_s=10)
+        finally:
+            feed.go_on.set()
+            runner.stop()
+    assert said is not None
+    assert said.startswith("its leases are not renewed: store_unavailable.")
+    assert caplog.text.count("vector: leases not renewed, tried again: ValueError at") == FAILURES
+    assert caplog.text.count("vector: leases not given back: ValueError at") == 1
+    assert "secret" not in caplog.text
 
 
 def losses(caplog: pytest.LogCaptureFixture) -> list[str]:
