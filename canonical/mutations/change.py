@@ -1,9 +1,9 @@
 """Change memories that exist: update, supersede, delete one or all of a scope."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -22,6 +22,7 @@ from canonical.store.database import gathered, one_trip
 SCOPE_PAGE = 1_000  # records deleted in one transaction
 TWINS = 3
 
+T = TypeVar("T")
 Locked = tuple[Record, bytes | None]
 
 
@@ -121,31 +122,43 @@ def _superseded_before(
 
 @dataclass(frozen=True, slots=True)
 class ScopeDeleted:
-    """How many records of a scope a delete hid, and the last place in the log of each shard."""
+    """How many records of a scope a delete hid, and the last place in the log of each shard.
+
+    `repeated`: those of `count` that an earlier call with the same key hid. `replayed`: such a call
+    had done all of it.
+    """
 
     count: int
     written: Sequence[Written]
+    repeated: int = 0
+    replayed: bool = False
 
 
-def delete_scope(writer: Writer, scope: Scope, *, why: str | None = None) -> ScopeDeleted:
-    """Hide every record of a scope that was there when the call began.
+def delete_scope(
+    writer: Writer, scope: Scope, key: MutationKey | None = None, *, why: str | None = None
+) -> ScopeDeleted:
+    """Hide every record of a scope that was there when the command began.
 
-    Guarantee: on return all are deleted, in transactions of 1,000; cut short, some are, and a
-               repeat goes on. Records added meanwhile stay: the log's heads at the beginning tell
-               them apart, whatever the servers' clocks say.
-    Cost:      six statements a transaction.
+    Guarantee: on return all are deleted, in transactions of 1,000; cut short, some are. Records
+               added meanwhile stay: the log's heads at the beginning tell them apart, whatever the
+               servers' clocks say. With a key, each transaction is bound to the key's next chunk,
+               the heads kept in it: a repeat goes on where the first call stopped, hides nothing
+               that was added since that one began, and answers for all that both have hidden.
+    Raises:    MutationConflictError, when the key came before with another body.
+    Cost:      six statements a transaction; two more with a key.
     """
     heads = writer.database.run(lambda: _heads(writer))
-    count, last, after = 0, dict[int, Written](), UUID(int=0)
-    while True:
-        page = ScopePage(scope, why, heads, after)
-        listed, written = writer.database.run(partial(_delete_page, writer, page))
-        count += len(written)
-        for one in written:
+    page: ScopePage | None = ScopePage(scope, why, heads, UUID(int=0), key)
+    count, repeated, replayed, last = 0, 0, True, dict[int, Written]()
+    while page is not None:
+        done = _free_of_twins(writer, partial(_delete_page, writer, page))
+        count += len(done.written)
+        repeated += len(done.written) if done.replayed else 0
+        replayed = replayed and done.replayed
+        for one in done.written:
             last[one.shard] = max(one, last.get(one.shard, one), key=lambda w: w.pos)
-        if len(listed) < SCOPE_PAGE:
-            return ScopeDeleted(count, list(last.values()))
-        after = listed[-1]
+        page = done.rest
+    return ScopeDeleted(count, list(last.values()), repeated, replayed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +169,42 @@ class ScopePage:
     why: str | None
     heads: Sequence[int]
     after: UUID
+    key: MutationKey | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return what lists them."""
         bounds = {"heads": self.heads, "after": self.after, "limit": SCOPE_PAGE}
         return {**records.scope_parameters(self.scope), **bounds}
+
+    def rest(self, listed: Sequence[UUID]) -> "ScopePage | None":
+        """Return the page after this one, of which `listed` was found; None: it was the last."""
+        if len(listed) < SCOPE_PAGE:
+            return None
+        return replace(self, after=listed[-1], key=_next_chunk(self.key))
+
+    def bounds(self) -> dict[str, Any]:
+        """Return what the chunk before keeps, so that a repeat reads this page and no other."""
+        return {"heads": list(self.heads), "after": str(self.after)}
+
+    def kept_rest(self, bounds: dict[str, Any] | None) -> "ScopePage | None":
+        """Return the page after this one by what its chunk has kept."""
+        if bounds is None:
+            return None
+        heads, after = bounds["heads"], UUID(bounds["after"])
+        return replace(self, heads=heads, after=after, key=_next_chunk(self.key))
+
+
+@dataclass(frozen=True, slots=True)
+class PageDeleted:
+    """What was hidden of a page, now or (`replayed`) by an earlier call; and the page after it."""
+
+    written: Sequence[Written]
+    rest: ScopePage | None
+    replayed: bool = False
+
+
+def _next_chunk(key: MutationKey | None) -> MutationKey | None:
+    return None if key is None else replace(key, chunk=key.chunk + 1)
 
 
 def _heads(writer: Writer) -> list[int]:
@@ -168,23 +212,43 @@ def _heads(writer: Writer) -> list[int]:
         return [pos for _, pos in sorted(conn.execute(statements.for_driver("heads")).fetchall())]
 
 
-def _delete_page(writer: Writer, page: ScopePage) -> tuple[list[UUID], list[Written]]:
-    """Delete one page; returns what was listed, and what of it was still there to be deleted."""
-    now = writer.clock.now()
-    with writer.database.raw() as conn, conn.transaction(), conn.cursor() as cursor:
+def _delete_page(writer: Writer, page: ScopePage) -> PageDeleted:
+    """Delete what of a page is still there to be deleted, unless its chunk has an answer already.
+
+    Raises: keys.UsedKeyError, when a twin has deleted it meanwhile.
+    """
+    with (
+        writer.database.raw() as conn,
+        keys.refusing_used(),
+        conn.transaction(),
+        conn.cursor() as cursor,
+    ):
         cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
-        cursor.execute(statements.for_driver("plan_for_values"))
-        cursor.execute(statements.for_driver("live_in_scope"), page.parameters())
-        listed = [row[0] for row in cursor.fetchall()]
-        outcomes = [
-            decide.delete(record, None, page.why, writer.caller, now)
-            for record, _ in records.lock(conn, writer.tenant, listed).values()
-            if record.status.is_live
-        ]
-        if not outcomes:
-            return listed, []
-        records.update(cursor, [outcome.record for outcome in outcomes])
-        return listed, records.announce(cursor, outcomes, [None] * len(outcomes), now)()
+        row = None if page.key is None else keys.find(conn, writer.tenant, page.key)
+        if row is not None:
+            return PageDeleted(keys.answer_of(row), page.kept_rest(row["outcome"]), replayed=True)
+        return _delete_listed(conn, cursor, writer, page)
+
+
+def _delete_listed(
+    conn: psycopg.Connection, cursor: psycopg.Cursor[Any], writer: Writer, page: ScopePage
+) -> PageDeleted:
+    now = writer.clock.now()
+    cursor.execute(statements.for_driver("plan_for_values"))
+    cursor.execute(statements.for_driver("live_in_scope"), page.parameters())
+    listed = [row[0] for row in cursor.fetchall()]
+    outcomes = [
+        decide.delete(record, None, page.why, writer.caller, now)
+        for record, _ in records.lock(conn, writer.tenant, listed).values()
+        if record.status.is_live
+    ]
+    rest = page.rest(listed)
+    # Also of nothing: what is added later is not to be deleted by a repeat.
+    _remember(cursor, writer.tenant, page.key, outcomes, None if rest is None else rest.bounds())
+    if not outcomes:
+        return PageDeleted([], rest)
+    records.update(cursor, [outcome.record for outcome in outcomes])
+    return PageDeleted(records.announce(cursor, outcomes, [None] * len(outcomes), now)(), rest)
 
 
 def _change_one(
@@ -216,11 +280,15 @@ def _mac(before: Record, changed: Record, salt: bytes | None) -> bytes | None:
 
 
 def _remember(
-    cursor: psycopg.Cursor[Any], tenant: str, key: MutationKey | None, outcomes: list[Outcome]
+    cursor: psycopg.Cursor[Any],
+    tenant: str,
+    key: MutationKey | None,
+    outcomes: list[Outcome],
+    kept: dict[str, Any] | None = None,
 ) -> None:
     if key is not None:
         answer = [(outcome.record.id, outcome.record.version) for outcome in outcomes]
-        keys.remember(cursor, tenant, key, answer)
+        keys.remember(cursor, tenant, key, answer, kept)
 
 
 def _keyed(
@@ -250,6 +318,11 @@ def _keyed(
             finally:
                 conn.rollback()  # after a commit there is nothing left to undo
 
+    return _free_of_twins(writer, attempt)
+
+
+def _free_of_twins(writer: Writer, attempt: Callable[[], T]) -> T:
+    """Run what looks for its key's answer first, again when a twin has taken the key meanwhile."""
     for _ in range(TWINS):
         try:
             return writer.database.run(attempt)

@@ -182,7 +182,7 @@ mutation = Table(
     # The answer: ids and versions only. Positions stand in the version rows.
     Column("memory_ids", ARRAY(Uuid), nullable=False),
     Column("versions", ARRAY(Integer), nullable=False),
-    Column("outcome", JSONB),  # bulk: chunk size and the lines that were refused
+    Column("outcome", JSONB),  # bulk: chunk size, refused lines; scope delete: the next page
     _stamp("created_at"),
     Index("mutation_age", "created_at"),
 )

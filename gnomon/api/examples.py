@@ -64,6 +64,12 @@ SUPERSEDED: Final[Example] = {
     "version": 2,
     "status": "superseded",
 }
+SCOPE_DELETE: Final[Example] = {
+    "count": 2,
+    "status": "deleted",
+    "position": POSITION,
+    "replayed": False,
+}
 MEMORY: Final[Example] = {
     "id": MEMORY_ID,
     "version": 1,

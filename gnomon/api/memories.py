@@ -22,7 +22,7 @@ ADD_FIELDS: Final = NEW_FIELDS | {"mutation_id"}
 UPDATE_FIELDS: Final = CHANGE_FIELDS | CONTROL_FIELDS
 SUPERSEDE_FIELDS: Final = NEW_FIELDS | CONTROL_FIELDS
 DELETE_PARAMETERS: Final = CONTROL_FIELDS | {"why"}
-DELETE_SCOPE_PARAMETERS: Final = SCOPE_FIELDS | {"why"}
+DELETE_SCOPE_PARAMETERS: Final = SCOPE_FIELDS | {"mutation_id", "why"}
 GET_PARAMETERS: Final = frozenset({"include_deleted"})
 LIST_PARAMETERS: Final = questions.VISIBLE_FIELDS | {"limit", "cursor"}
 
@@ -208,16 +208,28 @@ def delete(call: Call) -> Response:
 
 
 def delete_scope(call: Call) -> Response:
-    """Delete a scope's memories."""
+    """Delete a scope's memories.
+
+    Those that were there when the command began. A repeat of its `mutation_id` deletes none that
+    came later, and goes on with the first one's work where that was cut short; `replayed` says that
+    nothing was left to be done.
+    """
     given = parameters.query(call.query_string, DELETE_SCOPE_PARAMETERS)
     limits = call.services.limits
     with outcomes.counted(call.services, "delete_scope"):
         scope = door.scope(given, call.tenant, limits)
         why = door.note(given.get("why"), "why", limits)
-        deleted = change.delete_scope(call.writer(), scope, why=why)
-    outcomes.announced(call.services, "delete_scope", deleted.count)
-    position = rendering.past(call.services.epoch, deleted.written)
-    return json_response({"count": deleted.count, "status": Status.DELETED, "position": position})
+        key = _key(call, "delete_scope", given, [scope.named(), why])
+        deleted = change.delete_scope(call.writer(), scope, key, why=why)
+    fresh = deleted.count - deleted.repeated
+    outcomes.announced(call.services, "delete_scope", fresh, replayed=deleted.repeated)
+    body = {
+        "count": deleted.count,
+        "status": Status.DELETED,
+        "position": rendering.past(call.services.epoch, deleted.written),
+        "replayed": deleted.replayed,
+    }
+    return json_response(body)
 
 
 def _key(

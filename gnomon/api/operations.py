@@ -78,7 +78,7 @@ OPERATIONS: Final[Mapping[Endpoint, Operation]] = {
     ),
     memories.delete_scope: Operation(
         parameters=memories.DELETE_SCOPE_PARAMETERS,
-        answers={OK: {"ScopeDelete": {"count": 2, "status": "deleted", **PLACE}}},
+        answers={OK: {"ScopeDelete": examples.SCOPE_DELETE}},
     ),
     memories.get: Operation(
         parameters=memories.GET_PARAMETERS, answers={OK: {"Memory": examples.MEMORY}}

@@ -24,12 +24,12 @@ def counted(services: Services, command: str) -> Iterator[None]:
 def committed(services: Services, command: str, written: Sequence[Written]) -> None:
     """Count what was committed, and let the projectors know, unless all of it was a repeat."""
     replayed = sum(one.replayed for one in written)
+    announced(services, command, len(written) - replayed, replayed=replayed)
+
+
+def announced(services: Services, command: str, count: int, *, replayed: int) -> None:
+    """Count new writes and repeated ones, and let the projectors know of new ones."""
     services.metrics.wrote(command, REPLAYED, replayed)
-    announced(services, command, len(written) - replayed)
-
-
-def announced(services: Services, command: str, count: int) -> None:
-    """Count new writes and let the projectors know."""
     if not count:
         return
     services.metrics.wrote(command, WRITTEN, count)

@@ -185,7 +185,9 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Write": _answer(WRITE),
     "ListWrite": _answer({"items": array(ref("Write")), "position": POSITION, "replayed": FLAG}),
     "SupersedeWrite": _answer(WRITE | {"superseded": ref("Write")}),
-    "ScopeDelete": _answer({"count": COUNT, "status": TEXT, "position": POSITION}),
+    "ScopeDelete": _answer(
+        {"count": COUNT, "status": TEXT, "position": POSITION, "replayed": FLAG}
+    ),
     "Version": _answer(
         {
             "id": UUID,

@@ -19,6 +19,7 @@ class ScopeDelete(TypedDict):
     count: int
     status: str
     position: str
+    replayed: bool
 
 
 class Memory(TypedDict, total=False):

@@ -78,8 +78,11 @@ class Client:
         return cast("Write", self._json("DELETE", _memory(memory_id), params=params))
 
     def delete_scope(self, scope: Mapping[str, str], options: Mapping[str, str]) -> ScopeDelete:
-        """Delete all memories of a scope; doing it again deletes what came since."""
-        params = {**scope, **options}
+        """Delete all memories of a scope; `options`: mutation_id, why.
+
+        Called again, it deletes what came since; a repeat after a lost answer doesn't.
+        """
+        params = {"mutation_id": _new_mutation_id(), **scope, **options}
         return cast("ScopeDelete", self._json("DELETE", "/v1/memories", params=params))
 
     def list_page(self, parameters: Mapping[str, str]) -> Listed:

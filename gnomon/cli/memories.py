@@ -140,7 +140,8 @@ def _delete_scope(session: Session, scope: ScopeOptions, options: DeleteOptions)
     if not options.yes:
         _confirm(session, scope)
     gone = session.client.delete_scope(scope.ids(), _given(why=options.why))
-    session.screen.show(gone, f"deleted {gone['count']} memories")
+    repeat = _repeat(replayed=gone["replayed"])
+    session.screen.show(gone, f"deleted {gone['count']} memories{repeat}")
 
 
 def _confirm(session: Session, scope: ScopeOptions) -> None:
@@ -152,10 +153,14 @@ def _confirm(session: Session, scope: ScopeOptions) -> None:
 
 
 def _acknowledge(session: Session, write: Write) -> None:
-    repeat = "  (as before: a repeat)" if write["replayed"] else ""
+    repeat = _repeat(replayed=write["replayed"])
     session.screen.show(
         write, f"{write['status']}  {write['id']}  version {write['version']}{repeat}"
     )
+
+
+def _repeat(*, replayed: bool) -> str:
+    return "  (as before: a repeat)" if replayed else ""
 
 
 def _facts(memory: Memory) -> list[tuple[str, object]]:

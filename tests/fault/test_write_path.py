@@ -112,9 +112,10 @@ def a_supersede(writer: Writer) -> Command:
 
 
 def a_scopes_delete(writer: Writer) -> Command:
-    owner = f"user-{next(_numbers)}"
-    add_chunk(writer, Chunk([(i, new(f"text {i}", user_id=owner)) for i in range(40)]))
-    return partial(delete_scope, writer, Scope(TENANT, user_id=owner))
+    n = next(_numbers)
+    scope = Scope(TENANT, user_id=f"user-{n}")
+    add_chunk(writer, Chunk([(i, new(f"text {i}", user_id=scope.user_id)) for i in range(40)]))
+    return partial(delete_scope, writer, scope, key(f"m-{n}", "delete_scope", n))
 
 
 VERBS: list[Callable[[Writer], Command]] = [

@@ -197,6 +197,7 @@ def test_one_key_for_two_commands_is_a_conflict(api: Api, client: Client) -> Non
         client.post("/v1/memories", json={"memories": [NEW], **key}),
         client.patch(path, json={"text": "x", **key}),
         client.delete(path, params=key),
+        client.delete("/v1/memories", params={"user_id": "u1", **key}),
         client.post(f"{path}:supersede", json={**NEW, **key}),
         client.bulk_answer(json.dumps(NEW).encode(), "m-1"),
     ]
@@ -260,6 +261,33 @@ def test_a_repeat_of_a_change_answers_as_before(api: Api, client: Client, verb: 
     }
     assert problem(change(2))[:2] == (409, "mutation_conflict")
     assert events(api) == before
+
+
+def test_a_repeat_of_a_scopes_delete_spares_what_came_since(api: Api, client: Client) -> None:
+    """P4: what is deleted is decided once, when the command comes first."""
+
+    def delete(**more: str) -> Any:
+        params = {"user_id": "u1", "why": "asked", "mutation_id": "m-3", **more}
+        return client.delete("/v1/memories", params=params)
+
+    gone = [client.add(**NEW)["id"] for _ in range(3)]
+    first = delete()
+    stays, others = client.add(**NEW)["id"], client.add(text="x", user_id="u2")["id"]
+    before = events(api)
+    again = delete()
+    assert (first.json()["count"], first.json()["replayed"]) == (3, False)
+    assert (again.status_code, again.json()) == (200, {**first.json(), "replayed": True})
+    for change in ({"user_id": "u2"}, {"run_id": "r1"}, {"why": "another"}):
+        assert problem(delete(**change))[:2] == (409, "mutation_conflict")
+    assert events(api) == before
+    assert [client.get(f"/v1/memories/{one}").status_code for one in (*gone, stays, others)] == [
+        *(404, 404, 404),
+        *(200, 200),
+    ]
+    counts = client.get("/metrics").text
+    assert 'gnomon_writes_total{command="delete_scope",outcome="written"} 3.0' in counts
+    assert 'gnomon_writes_total{command="delete_scope",outcome="replayed"} 3.0' in counts
+    assert delete(mutation_id="m-4").json()["count"] == 1
 
 
 def test_of_two_changes_of_one_version_one_is_refused_with_the_current_one(client: Client) -> None:

@@ -11,12 +11,19 @@ import pytest
 
 from canonical.domain.answers import Batch, Refused, Written
 from canonical.domain.commands import Change, NewMemory
-from canonical.errors import MutationConflictError, NotFoundError, StatusConflictError
+from canonical.domain.scope import Scope
+from canonical.errors import (
+    MutationConflictError,
+    NotFoundError,
+    StatusConflictError,
+    StoreUnavailableError,
+)
+from canonical.mutations import change as changes
 from canonical.mutations.add import add
 from canonical.mutations.bulk import Chunk, add_chunk
-from canonical.mutations.change import delete, supersede, update
+from canonical.mutations.change import ScopeDeleted, delete, delete_scope, supersede, update
 from canonical.mutations.writer import Writer
-from tests.support.builders import Store, at_once, key, new, until
+from tests.support.builders import ALICE, TENANT, Store, at_once, key, new, until
 
 TWINS = 8
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -30,6 +37,8 @@ def plain(answer: Any) -> Any:
             return replace(answer, replayed=False)
         case Batch(written, refused):
             return {line: plain(one) for line, one in written.items()}, refused
+        case ScopeDeleted(count, written):
+            return count, {one.shard: plain(one) for one in written}
         case tuple():
             return tuple(plain(one) for one in answer)
         case _:
@@ -40,7 +49,7 @@ def is_replayed(answer: Any) -> bool:
     match answer:
         case tuple():
             return all(one.replayed for one in answer)
-        case Written() | Batch():
+        case Written() | Batch() | ScopeDeleted():
             return answer.replayed
         case _:
             raise answer
@@ -83,7 +92,13 @@ def a_supersede(writer: Writer) -> Command:
     return lambda: supersede(writer, held.memory_id, new("dives"), key("m", "supersede", "x"))
 
 
-VERBS = [an_add, a_bulk, a_list, an_update, a_delete, a_supersede]
+def a_scopes_delete(writer: Writer) -> Command:
+    for n in range(3):
+        add(writer, new(f"text {n}"))
+    return lambda: delete_scope(writer, ALICE, key("m", "delete_scope", "x"), why="asked")
+
+
+VERBS = [an_add, a_bulk, a_list, an_update, a_delete, a_supersede, a_scopes_delete]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -113,7 +128,7 @@ def test_twins_at_the_same_moment_have_one_effect(
     answers = at_once([command] * TWINS)
     assert len({repr(plain(answer)) for answer in answers}) == 1
     assert sorted(is_replayed(answer) for answer in answers) == [False] + [True] * (TWINS - 1)
-    once = {"a_bulk": 3, "a_list": 3, "a_supersede": 2}.get(verb.__name__, 1)
+    once = {"a_bulk": 3, "a_list": 3, "a_supersede": 2, "a_scopes_delete": 3}.get(verb.__name__, 1)
     assert store.one("SELECT count(*) FROM outbox") == events + once
     store.check()
 
@@ -145,6 +160,7 @@ def test_a_key_is_good_for_one_command(store: Store, verb: Callable[[Writer], Co
         lambda: update(writer, other.memory_id, Change(text="x"), key("m", "update", "y")),
         lambda: delete(writer, other.memory_id, key("m", "delete", "y")),
         lambda: supersede(writer, other.memory_id, new(), key("m", "supersede", "y")),
+        lambda: delete_scope(writer, ALICE, key("m", "delete_scope", "y")),
     ]
     for command in commands:
         with pytest.raises(MutationConflictError):
@@ -445,6 +461,129 @@ class TestBulks:
         batch = add_chunk(writer, Chunk(items, all_or_none=True), key("m", "list", "y"))
         assert [one.replayed for one in batch.written.values()] == [False, True, False]
         store.check()
+
+
+class TestScopeDeletes:
+    """A repeat deletes what the first call was to delete, and nothing that came later."""
+
+    KEY = key("m", "delete_scope", "alice")
+    RECORDS = 35
+
+    @pytest.fixture(autouse=True)
+    def _in_small_pages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Four transactions, the last of which is not full."""
+        monkeypatch.setattr(changes, "SCOPE_PAGE", 10)
+
+    def fill(self, writer: Writer, text: str = "old") -> None:
+        add_chunk(writer, Chunk([(n, new(text)) for n in range(self.RECORDS)]))
+
+    def live(self, store: Store) -> set[str]:
+        rows = store.query("SELECT DISTINCT text FROM memory WHERE status <> 'deleted'")
+        return {row["text"] for row in rows}
+
+    def test_what_was_added_since_stays(self, store: Store) -> None:
+        writer = store.writer()
+        self.fill(writer)
+        first = delete_scope(writer, ALICE, self.KEY)
+        self.fill(writer, "newer")
+        before = store.rows()
+        again = delete_scope(writer, ALICE, self.KEY)
+        assert plain(again) == plain(first)
+        assert (first.replayed, first.repeated) == (False, 0)
+        assert (again.replayed, again.repeated) == (True, self.RECORDS)
+        assert store.rows() == before
+        assert delete_scope(writer, ALICE, key("n", "delete_scope", "alice")).count == self.RECORDS
+        assert self.live(store) == set()
+        store.check()
+
+    @pytest.mark.parametrize("records", [0, 10, 20])
+    def test_the_end_is_kept_where_it_was(self, store: Store, records: int) -> None:
+        """Of an empty scope, and of one that ends with a full page."""
+        writer = store.writer()
+        for _ in range(records):
+            add(writer, new("old"))
+        assert delete_scope(writer, ALICE, self.KEY).count == records
+        add(writer, new("newer"))
+        again = delete_scope(writer, ALICE, self.KEY)
+        assert (again.count, again.replayed) == (records, True)
+        assert self.live(store) == {"newer"}
+        store.check()
+
+    @pytest.mark.parametrize("pages", [1, 2, 3, 4])
+    def test_one_that_was_cut_short_goes_on(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch, pages: int
+    ) -> None:
+        """After 1 to 3 pages, and after the last, when only the answer is lost."""
+        writer = store.writer()
+        self.fill(writer)
+        with monkeypatch.context() as patch:
+            cut_after(patch, pages)
+            with pytest.raises(StoreUnavailableError, match="cut"):
+                delete_scope(writer, ALICE, self.KEY, why="asked")
+        done = min(10 * pages, self.RECORDS)
+        assert store.one("SELECT count(*) FROM memory WHERE status = 'deleted'") == done
+        self.fill(writer, "newer")
+        resumed = delete_scope(writer, ALICE, self.KEY, why="asked")
+        assert (resumed.count, resumed.repeated) == (self.RECORDS, done)
+        assert resumed.replayed is (done == self.RECORDS)
+        assert store.query("SELECT DISTINCT text, status FROM memory ORDER BY 1") == [
+            {"text": "newer", "status": "active"},
+            {"text": "old", "status": "deleted"},
+        ]
+        last = store.query("SELECT shard, max(pos) AS p FROM outbox WHERE op = 'delete' GROUP BY 1")
+        assert {one.shard: one.pos for one in resumed.written} == {r["shard"]: r["p"] for r in last}
+        again = delete_scope(writer, ALICE, self.KEY, why="asked")
+        assert (plain(again), again.replayed) == (plain(resumed), True)
+        store.check()
+
+    def test_twins_have_one_effect_while_others_add(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each began at another moment; what the first of them found is deleted for all."""
+        writer = store.writer()
+        self.fill(writer)
+        after_each_page(monkeypatch, lambda _: add(writer, new("newer")))
+        answers = at_once([lambda: delete_scope(writer, ALICE, self.KEY)] * TWINS)
+        assert {plain(answer)[0] for answer in answers} == {self.RECORDS}
+        assert len({repr(plain(answer)) for answer in answers}) == 1
+        assert sum(a.count - a.repeated for a in answers if isinstance(a, ScopeDeleted)) == 35
+        assert store.one("SELECT count(*) FROM outbox WHERE op = 'delete'") == self.RECORDS
+        assert self.live(store) == {"newer"}
+        store.check()
+
+    def test_another_scope_or_command_under_any_of_its_pages_is_refused(self, store: Store) -> None:
+        writer = store.writer()
+        self.fill(writer)
+        add(writer, new("bob's", user_id="bob"))
+        delete_scope(writer, ALICE, self.KEY)
+        before = store.rows()
+        with pytest.raises(MutationConflictError):
+            delete_scope(writer, Scope(TENANT, user_id="bob"), key("m", "delete_scope", "bob"))
+        for chunk in range(4):
+            with pytest.raises(MutationConflictError):
+                add_chunk(writer, Chunk([(1, new())]), key("m", "bulk", "x", chunk=chunk))
+        assert store.rows() == before
+        store.check()
+
+
+def after_each_page(monkeypatch: pytest.MonkeyPatch, then: Callable[[int], object]) -> None:
+    """Have something happen after each page of a scope's deletion; `then` is given its number."""
+    plainly, numbers = changes._delete_page, count(1)
+
+    def page(writer: Writer, bounds: changes.ScopePage) -> changes.PageDeleted:
+        done = plainly(writer, bounds)
+        then(next(numbers))
+        return done
+
+    monkeypatch.setattr(changes, "_delete_page", page)
+
+
+def cut_after(monkeypatch: pytest.MonkeyPatch, pages: int) -> None:
+    def cut(number: int) -> None:
+        if number == pages:
+            raise StoreUnavailableError("cut")
+
+    after_each_page(monkeypatch, cut)
 
 
 def test_a_twin_waits_for_what_the_first_one_comes_to(store: Store) -> None:

@@ -508,7 +508,7 @@ def in_small_pages(monkeypatch: pytest.MonkeyPatch, between: Callable[[], None])
     """Delete page by page of 10, with something happening between the pages."""
     plain = changes._delete_page
 
-    def page(writer: Writer, bounds: changes.ScopePage) -> tuple[list[UUID], list[Written]]:
+    def page(writer: Writer, bounds: changes.ScopePage) -> changes.PageDeleted:
         done = plain(writer, bounds)
         between()
         return done

@@ -10,6 +10,7 @@ from gnomon.cli.failures import CommandError, Exit
 from tests.support.stub_api import Answer, StubApi, problem
 
 WRITE = {"id": "m1", "version": 1, "status": "active", "position": "p", "replayed": False}
+GONE = {"count": 2, "status": "deleted", "position": "p", "replayed": False}
 BUSY = problem(503, "store_unavailable", "away", hint="again", headers={"Retry-After": "3"})
 URL = "http://127.0.0.1:7377"
 
@@ -39,6 +40,18 @@ def test_a_repeat_carries_the_same_mutation_id(first: Answer) -> None:
     client(api).add({"text": "x", "user_id": "u"})
     assert api.body(0) == api.body(1)
     assert api.body(0)["mutation_id"]
+
+
+@pytest.mark.parametrize("first", [BUSY, httpx.ReadError("cut"), httpx.RemoteProtocolError("cut")])
+def test_a_repeated_deletion_of_a_scope_carries_the_same_mutation_id(first: Answer) -> None:
+    """Without one, the retry deletes what was added since the first had its effect."""
+    api = StubApi().then(first).says(GONE).says(GONE)
+    one = client(api)
+    assert one.delete_scope({"user_id": "u"}, {"why": "asked"}) == GONE
+    one.delete_scope({"user_id": "u"}, {})
+    lost, again, other = (dict(request.url.params) for request in api.requests)
+    assert lost == again == {"mutation_id": lost["mutation_id"], "user_id": "u", "why": "asked"}
+    assert other["mutation_id"] != lost["mutation_id"]
 
 
 def test_two_commands_never_share_a_mutation_id() -> None:
