@@ -1,6 +1,7 @@
 """One run of a command: where its server is, how it prints, and how it ends."""
 
 import dataclasses
+import signal
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,6 +107,7 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[..., Callable
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         def call(**values: Any) -> None:
+            _hear_interrupts()
             output = next(v for v in values.values() if isinstance(v, Output))
             try:
                 function(**values)
@@ -119,3 +121,9 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[..., Callable
         return app.command(name)(options.expanded(function, call))
 
     return register
+
+
+def _hear_interrupts() -> None:
+    """Let a Ctrl-C be a KeyboardInterrupt again; loading, the process just ended at one."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

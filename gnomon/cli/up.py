@@ -1,5 +1,6 @@
 """`gnomon up`: the whole of Gnomon in one process, from its start to a clean end."""
 
+import asyncio
 import gc
 import logging
 import os
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -89,22 +90,23 @@ def up(output: Output, options: UpOptions) -> None:
     Ctrl-C (or SIGTERM) stops it; what was acknowledged survives any end, also kill -9. One process
     at a time works on a state folder.
     """
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    settings, started, stop = options.settings(), time.monotonic(), Stop()
+    stop, started = Stop(), time.monotonic()
     stop.listen()
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    settings = options.settings()
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, daemon=True).start()
     output.screen.note("starting …")
-    with suppress(KeyboardInterrupt):
-        _serve(output, settings, stop, started)
+    _serve(output, settings, stop, started)
     output.screen.note("stopped")
 
 
 class Stop:
     """The wish to stop, by Ctrl-C or SIGTERM: heard at once, obeyed where nothing is half open.
 
-    Raised as an exception wherever the start happens to be, it could leave behind a Postgres that
-    was just made and that nobody knows of yet. A second signal is raised all the same.
+    Raised as an exception wherever the start or the stop happens to be, it could leave behind a
+    Postgres that was just made and that nobody knows of yet, or that was about to be stopped. So a
+    signal is never raised, and a second one changes nothing: requests at work have their grace.
     """
 
     def __init__(self) -> None:
@@ -113,13 +115,12 @@ class Stop:
         self.server: uvicorn.Server | None = None
 
     def listen(self) -> None:
-        """Hear signals from now on; the server does so by itself while it serves."""
+        """Hear signals from now on."""
         for number in SIGNALS:
-            signal.signal(number, self._hear)
+            signal.signal(number, self.hear)
 
-    def _hear(self, _number: int, _frame: object) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
+    def hear(self, sig: int, frame: object) -> None:  # noqa: ARG002 - as uvicorn names them
+        """Note the wish; the server, if there is one yet, ends when it comes to it."""
         self.asked = True
         if self.server is not None:
             self.server.should_exit = True
@@ -137,6 +138,7 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
     from gnomon import serving  # noqa: PLC0415
     from gnomon.api.wire import Wire  # noqa: PLC0415
 
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     with StateLock(settings.folder()):
         pass  # says who runs, before it can be taken for a port in use
     with _listening(settings) as listener, serving.open_embedded(settings) as running:
@@ -152,6 +154,9 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
                 timeout_graceful_shutdown=GRACE_S,
             )
         )
+        # uvicorn's own raises each signal again at its end, and lets a second Ctrl-C skip the end
+        # of the application.
+        stop.server.handle_exit = stop.hear  # type: ignore[method-assign]
         # What is there by now stays: 150,000 objects that each full collection would go through
         # again, for 150 ms in which no request is answered. What a search makes goes at its end.
         gc.collect()
@@ -164,6 +169,11 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
                 stop.server.run(sockets=[listener])
         finally:
             stop.end()
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Leave out the traceback of a request that the end of the grace cuts off."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _facts(settings: "Settings", listener: socket.socket, *, is_open: bool) -> dict[str, Any]:

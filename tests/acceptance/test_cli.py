@@ -6,6 +6,7 @@ import re
 import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
@@ -412,6 +414,65 @@ def test_a_server_that_is_told_to_stop_while_it_starts_leaves_nothing_running(
         _, said = up.communicate(timeout=60)
     assert (up.returncode, b"Traceback" in said) == (0, False), said.decode()
     assert pids_of(tmp_path) == []
+
+
+def interrupted(up: subprocess.Popen[bytes]) -> int:
+    """Press Ctrl-C again and again until it ends, and return its code."""
+    until = time.monotonic() + 60
+    while up.poll() is None:
+        assert time.monotonic() < until
+        up.send_signal(signal.SIGINT)
+        threading.Event().wait(0.01)
+    return up.returncode
+
+
+@pytest.mark.parametrize("made", ["lock", "postgres/data.new", "postgres/data", "keyword", "up"])
+def test_ctrl_c_again_and_again_ends_a_server_as_well_as_once(tmp_path: Path, made: str) -> None:
+    state = tmp_path / "state"
+    command = [sys.executable, "-m", "gnomon.cli", "up", "--no-env", "--port", "0", "--json"]
+    with subprocess.Popen(
+        [*command, "--state", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as up:
+        if made == "up":
+            assert up.stdout is not None
+            assert up.stdout.readline()
+        else:
+            until((state / made).exists, made)
+        code, (_, said) = interrupted(up), up.communicate()
+    assert (code, b"Traceback" in said) == (0, False), said.decode()
+    assert pids_of(tmp_path) == []
+
+
+def test_ctrl_c_again_and_again_cuts_a_request_off_after_its_grace(tmp_path: Path) -> None:
+    body = b"POST /v1/memories:bulk HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
+    with Up(tmp_path / "state") as up, socket.socket() as client:
+        client.connect(("127.0.0.1", httpx.URL(up.url).port))
+        client.sendall(body + b"Content-Type: application/x-ndjson\r\n\r\n{")
+        up.lags()  # answered after the other one was taken up
+        assert interrupted(up.process) == 0
+    assert (tmp_path / "up.log").read_text().count("Traceback") == 0
+    assert pids_of(tmp_path) == []
+
+
+INTERRUPTED = """
+import signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from gnomon.cli.__main__ import run
+run()
+"""
+
+
+def test_ctrl_c_before_a_command_has_begun_ends_it_without_a_word() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "up"], capture_output=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_a_forged_audit_entry_ends_verification_with_1(tmp_path: Path) -> None:
