@@ -87,7 +87,7 @@ def _isolated(feed: Feed, projector: Projector, page: Page, leases: Sequence[Lea
 def _apply_others(projector: Projector, page: Page, refused: Mapping[UUID, PoisonError]) -> Applied:
     others = {i: record for i, record in page.records.items() if i not in refused}
     applied = projector.apply(replace(page, records=others))
-    return Applied({**applied.refused, **refused}, applied.in_transaction)
+    return replace(applied, refused={**applied.refused, **refused})
 
 
 def _part(page: Page, ids: Iterable[UUID]) -> Page:

@@ -159,6 +159,8 @@ class LogFeed:
                 applied.in_transaction(conn)
             self._park(conn, page.events, applied.refused)
             self._note_parked(conn, page)
+        if applied.committed is not None:
+            applied.committed()
         return [replace(lease, watermark=reached[lease.shard], attempts=0) for lease in leases]
 
     def rehearse(self, leases: Sequence[Lease], applied: Applied) -> None:
@@ -200,6 +202,8 @@ class LogFeed:
                     [(d.tenant, d.memory_id, d.shard, d.last_pos) for d in again],
                     applied.refused,
                 )
+        if applied.committed is not None:
+            applied.committed()
 
     def hold(self, leases: Sequence[Lease], error: Exception, *, halt: bool) -> None:
         """Record why shards don't go on; nobody claims a halted one until it is resumed."""

@@ -15,7 +15,9 @@ class Applied:
 
     refused:        memories that can't be projected, each with its reason: they are parked.
     in_transaction: for projections in Postgres: writes that must commit with the watermark.
+    committed:      told once they have; not after a rehearsal, or a commit whose end is unknown.
     """
 
     refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
     in_transaction: Callable[[Connection], None] | None = None
+    committed: Callable[[], None] | None = None

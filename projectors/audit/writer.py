@@ -37,7 +37,15 @@ class AuditProjector:
         Cost: one statement at the commit; when heads are due, one more and one for each of them.
         """
         events = [event for event in page.events if event.op is not Op.REPAIR]
-        return Applied(in_transaction=lambda conn: self._append(conn, events))
+        grown = Counter(event.shard for event in events)
+        signed: list[int] = []
+
+        def append(conn: Connection) -> None:
+            self._append(conn, events)
+            signed[:] = self._due(grown)
+            sign_heads(conn, self._generation, self._signer, signed)
+
+        return Applied(in_transaction=append, committed=lambda: self._note(grown, signed))
 
     def _append(self, conn: Connection, events: Sequence[Event]) -> None:
         if not events:
@@ -50,20 +58,22 @@ class AuditProjector:
             raise ChainBrokenError(f"the audit holds a version of this page: {exc.orig}") from exc
         if count != len(events):
             raise _missing(conn, columns)
-        self._sign(conn, Counter(event.shard for event in events))
 
-    def _sign(self, conn: Connection, grown: Counter[int]) -> None:
-        """Sign the heads of shards that have grown enough, or whose last signature is old."""
-        self._unsigned.update(grown)
+    def _due(self, grown: Counter[int]) -> list[int]:
+        """List the shards that have now grown enough, or whose last signature is old."""
         now = time.monotonic()
-        due = [
+        return [
             shard
             for shard in sorted(grown)
-            if self._unsigned[shard] >= SIGN_EVERY_ROWS
+            if self._unsigned[shard] + grown[shard] >= SIGN_EVERY_ROWS
             or now - self._signed_at.get(shard, 0.0) >= SIGN_EVERY_S
         ]
-        sign_heads(conn, self._generation, self._signer, due)
-        for shard in due:
+
+    def _note(self, grown: Counter[int], signed: Sequence[int]) -> None:
+        """Count what has committed: a head whose signature was rolled back is still due."""
+        self._unsigned.update(grown)
+        now = time.monotonic()
+        for shard in signed:
             self._unsigned[shard], self._signed_at[shard] = 0, now
 
 

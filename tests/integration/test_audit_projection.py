@@ -1,5 +1,6 @@
 """The audit's chain on real Postgres: one entry per version, and every tampering is named."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -356,6 +357,42 @@ def test_a_zombie_appends_nothing(log: AuditLog) -> None:
         zombie.advance([lease for lease in leases if lease.shard in touched], page, late)
     report = log.verified()
     assert (report.ok, report.entries) == (True, 60)
+
+
+def test_a_signature_that_was_rolled_back_is_made_with_the_next_page(log: AuditLog) -> None:
+    """It was tried before its page, or the page's commit failed: nothing of it counts."""
+    feed = log.audit_feed()
+    projector = AuditProjector(log.signer, generation=log.number)
+    leases = feed.claim(feed.waiting())
+    page = feed.page(feed.read(leases, limit=1_000).events)
+    feed.rehearse(leases, projector.apply(page))
+    assert log.execute("SELECT 1 FROM audit_head") == []
+    feed.advance(leases, page, projector.apply(page))
+    shards = {mark.shard for mark in page.marks}
+    assert {shard for (shard,) in log.execute("SELECT shard FROM audit_head")} == shards
+
+
+def test_a_head_is_signed_again_after_some_entries(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were rolled back are no entries."""
+    monkeypatch.setattr("projectors.audit.writer.SIGN_EVERY_ROWS", 3)
+    monkeypatch.setattr("projectors.audit.writer.SIGN_EVERY_S", 1e6)
+    log.audit()
+    signed = "SELECT count(*) FROM audit_head"
+    before = log.execute(signed)
+    projector, feed = AuditProjector(log.signer, generation=log.number), log.audit_feed()
+    projector._signed_at = dict.fromkeys(range(16), time.monotonic())
+    memory_id = log.add("changes")
+    grown = []
+    for n in range(4):
+        leases = feed.claim(feed.waiting())
+        page = feed.page(feed.read(leases, limit=1_000).events)
+        feed.rehearse(leases, projector.apply(page))
+        feed.advance(leases, page, projector.apply(page))
+        grown.append(log.execute(signed) != before)
+        changes.update(log.writer, memory_id, change({"text": f"changed {n}"}))
+    assert grown == [False, False, True, True]
 
 
 def test_a_page_that_was_appended_before_stops_the_shard(log: AuditLog) -> None:
