@@ -148,7 +148,10 @@ def owner_of(family: str, process: str) -> str:
 def parked(
     database: Database, projection: str, *, tenant: str | None = None, limit: int = 100
 ) -> list[Parked]:
-    """List parked memories: of one tenant (API), or of all (projector)."""
+    """List what generations that are building or live have parked.
+
+    Of one tenant (API), or of all (projector).
+    """
     with database.transaction(tenant) as conn:
         parameters = {"projection": projection, "limit": limit}
         found = conn.execute(named("list_parked"), parameters).mappings().all()
@@ -162,7 +165,7 @@ def redrive(
     *,
     tenant: str | None = None,
 ) -> int:
-    """Let parked memories be tried at once; returns how many. Watermarks are not touched."""
+    """Let what `parked` lists be tried at once; returns how many. Watermarks are not touched."""
     with database.transaction(tenant) as conn:
         parameters = {"projection": projection, "ids": None if ids is None else list(ids)}
         return conn.execute(named("redrive"), parameters).rowcount

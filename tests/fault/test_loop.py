@@ -15,11 +15,12 @@ from canonical.errors import (
     TooManyParkedError,
 )
 from canonical.mutations import change as changes
+from canonical.store import projections
 from canonical.store.database import Database, Role
 from canonical.store.feed import LogFeed
 from projectors import loop
 from projectors.protocol import Lease, Page, Step
-from tests.support.log import Log
+from tests.support.log import TENANT, Log
 from tests.support.recording import RecordingProjector
 from workers.runner import FAILURES, Pace, Runner
 
@@ -319,6 +320,32 @@ def test_a_redrive_reads_the_newest_state_and_touches_no_watermark(log: Log) -> 
     assert projector.held[bad].text == "mended"
     assert log.parked() == set()
     assert log.execute("SELECT shard, pos FROM watermark ORDER BY shard") == before
+
+
+@pytest.mark.parametrize(
+    ("state", "counts"), [("live", 2), ("building", 2), ("lost", 1), ("old", 1)]
+)
+def test_what_no_generation_tries_any_more_is_neither_listed_nor_redriven(
+    log: Log, state: str, counts: int
+) -> None:
+    """An operator would wait for it in vain; the generation that came after parks for itself."""
+    bad = log.add("poison")
+    drain(log, RecordingProjector(refuses="poison"))
+    first = log.generation
+    with log.projector.transaction() as conn:
+        projections.set_state(conn, "vector", first, "old")
+        log.generation = projections.begin_generation(conn, "vector", "x", live=False).number
+    drain(log, RecordingProjector(refuses="poison"))
+    with log.projector.transaction() as conn:
+        projections.set_state(conn, "vector", first, state)
+    listed = projections.parked(log.projector, "vector")
+    assert {one.memory_id for one in listed} == {bad}
+    assert {one.generation for one in listed} >= {log.generation}
+    assert len(listed) == counts
+    for ids in (None, [bad]):
+        assert projections.redrive(log.projector, "vector", ids) == counts
+        assert projections.redrive(log.api, "vector", ids, tenant=TENANT) == counts
+        assert projections.redrive(log.api, "vector", ids, tenant="other") == 0
 
 
 def test_a_refused_retry_backs_off(log: Log) -> None:
