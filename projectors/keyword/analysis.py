@@ -39,9 +39,10 @@ _STEMMED_LENGTH = 32  # no English word is longer
 
 
 # Over the classes of signs (see `folding.classes`), not over the signs themselves. The comma joins
-# thousands. C++, C#, F#: the suffix counts only behind the whole word.
+# thousands. C++, C#, F#: the suffix counts only behind the whole word. Whatever begins a token
+# matches, so nothing is ever tried again; and Python before 3.11.5 cuts what `*+` has matched.
 _JOINER = r"(?:[-._/\\@'+&=#~]|:(?://|\\)?|(?<=d),(?=ddd(?!d)))"
-_TOKEN = re.compile(rf"[wd][wdm]*+(?:{_JOINER}[wd][wdm]*+)*+(?:\+\+|#)?|c[cm]*+")
+_TOKEN = re.compile(rf"[wd][wdm]*(?:{_JOINER}[wd][wdm]*)*(?:\+\+|#)?|c[cm]*")
 _FIELDS = re.compile(r"[/\\@:+&=#~]+")
 _PARTS = re.compile(r"[-._/\\@:'+&=#~]+")
 _CONTRACTED = re.compile(r"(.+)'(?:s|re|ve|ll|d|m)")

@@ -1,8 +1,10 @@
 """The house stands as it is drawn: packages, lock, sizes, and nothing of a machine in it."""
 
 import ast
+import importlib
 import importlib.util
 import re
+import re._parser as sre_parse  # type: ignore[import-not-found]
 import subprocess
 from pathlib import Path
 
@@ -46,6 +48,32 @@ def pins(lock: str) -> dict[str, list[str]]:
             assert match is not None, f"{lock}: not a pin: {line}"
             found.setdefault(canonicalize_name(match[1]), []).append(match[2])
     return found
+
+
+def possessive(parsed: object) -> bool:
+    """Tell whether a parsed pattern holds a possessive quantifier or an atomic group."""
+    if isinstance(parsed, tuple | list | sre_parse.SubPattern):
+        return any(possessive(part) for part in parsed)
+    return str(parsed) in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP")
+
+
+def test_no_pattern_is_of_a_kind_that_an_older_python_gets_wrong() -> None:
+    """Before 3.11.5 a possessive quantifier over a group cuts what it has matched."""
+    assert possessive(sre_parse.parse("(?:ab*+)*")), "the test itself"
+    sources = [path.relative_to(ROOT) for path in tracked() if path.suffix == ".py"]
+    names = [
+        ".".join(path.with_suffix("").parts)
+        for path in sources
+        if path.parts[0] in PACKAGES and "re.compile" in (ROOT / path).read_text()
+    ]
+    patterns = {
+        f"{name}.{attribute}": value.pattern
+        for name in names
+        for attribute, value in vars(importlib.import_module(name)).items()
+        if isinstance(value, re.Pattern)
+    }
+    assert "projectors.keyword.analysis._TOKEN" in patterns
+    assert [at for at, said in patterns.items() if possessive(sre_parse.parse(said))] == []
 
 
 def foreign(text: str) -> list[str]:
