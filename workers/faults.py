@@ -5,6 +5,8 @@ from pathlib import Path
 
 from canonical.errors import GnomonError
 
+FAILURES = 3  # in a row: more are no passing fault, and whoever watches is told
+
 
 def told(error: Exception) -> str:
     """Tell of an error of ours its code and hint, of any other its class and place.

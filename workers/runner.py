@@ -5,18 +5,19 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from canonical.errors import HaltError, LeaseLostError, ProjectorFailedError, TransientError
 from projectors import loop
 from projectors.protocol import Feed, Lease, Projector
-from workers.faults import placed, told
+from workers.counts import Counts
+from workers.faults import FAILURES, placed, told
+from workers.leases import Leases
 
 log = logging.getLogger(__name__)
 
 ISOLATE_AFTER = 3  # passes in a row that ended in a way that nobody foresaw
 SILENT_S = 60.0  # of a loop: a page and its pause together take less
-FAILURES = 3  # passes in a row: more are no passing fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,20 +30,6 @@ class Pace:
     renew_s: float = 10.0  # a third of the lease
     backoff_s: float = 0.5  # doubled with each failure in a row, with jitter
     backoff_most_s: float = 30.0
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a runner has done since its start."""
-
-    events: int = 0
-    pages: int = 0
-    refused: int = 0
-    retried: int = 0
-    failures: int = 0
-    leases_lost: int = 0  # each shard's
-    halts: int = 0
-    beat_at: float = field(default_factory=time.monotonic)  # the loop's last sign of life
 
 
 class Runner:
@@ -68,10 +55,8 @@ class Runner:
         self.last_error: Exception | None = None
         self._feed, self._projector = feed, projector
         self._pace, self._caught_up = pace or Pace(), caught_up
-        self._leases: dict[int, Lease] = {}
-        self._noticing = threading.Lock()  # of a lost lease: either thread may be the first
-        self._failures = self._unforeseen = self._unrenewed = 0
-        self._renewal_error: Exception | None = None
+        self._leases = Leases(name, feed, self.counts)
+        self._failures = self._unforeseen = 0
         self._stop, self._wake = threading.Event(), threading.Event()
         self._passed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -95,9 +80,7 @@ class Runner:
             return f"its loop gives no sign of life for {silent_s:.0f} s"
         if self._failures > FAILURES and self.last_error is not None:
             return f"its loop fails: {told(self.last_error)}"
-        if self._unrenewed > FAILURES and self._renewal_error is not None:
-            return f"its leases are not renewed: {told(self._renewal_error)}"
-        return None
+        return self._leases.ailment()
 
     def wake(self) -> None:
         """Say that there may be work; never blocks and never fails."""
@@ -125,10 +108,7 @@ class Runner:
         if not waiting:
             self._notice_end(may_have_come=0)
             return 0
-        unheld = [shard for shard in waiting if shard not in self._leases]
-        if unheld:
-            self._leases |= {lease.shard: lease for lease in self._feed.claim(unheld)}
-        leases = [self._leases[shard] for shard in waiting if shard in self._leases]
+        leases = self._leases.of(waiting)
         done = self._handle(leases) if leases else 0
         if 0 < done < self._pace.page_events:
             # Where writers never pause, some work is left after every page.
@@ -148,13 +128,13 @@ class Runner:
                 limit=self._pace.page_events,
                 isolate=self._unforeseen >= ISOLATE_AFTER,
             )
-            self._keep(progress.leases)
+            self._leases.keep(progress.leases)
             for shard, gap in progress.halted.items():
                 self._halt([lease for lease in leases if lease.shard == shard], gap)
             retried = loop.retry_parked(self._feed, self._projector, progress.leases)
         except LeaseLostError as exc:
-            self._lost([lease for lease in leases if lease.shard in exc.shards] or leases)
-            self._leases.clear()  # claimed anew, at their real watermarks
+            self._leases.lose([lease for lease in leases if lease.shard in exc.shards] or leases)
+            self._leases.forget()
             return 0
         except HaltError as exc:
             self._halt(leases, exc)
@@ -182,37 +162,10 @@ class Runner:
         log.error("%s: not foreseen, tried again: %s", self.name, said)
         self._feed.hold(leases, ProjectorFailedError(said), halt=False)
 
-    def _keep(self, moved: Sequence[Lease]) -> None:
-        """Keep leases at their new watermarks, but for those that were lost meanwhile."""
-        with self._noticing:
-            self._leases |= {one.shard: one for one in moved if one.shard in self._leases}
-
-    def _lost(self, leases: Sequence[Lease]) -> None:
-        """Drop leases that are not ours any more; each loss is counted and said once."""
-        with self._noticing:
-            news = [one for one in leases if self._epoch(one.shard) == one.epoch]
-            for lease in news:
-                del self._leases[lease.shard]
-            self.counts.leases_lost += len(news)
-        for lease in news:
-            log.warning(
-                "%s generation %d shard %d: the lease is lost (lease_lost); the work at hand is "
-                "dropped, and done again by whoever holds the shard",
-                lease.projection,
-                lease.generation,
-                lease.shard,
-            )
-
-    def _epoch(self, shard: int) -> int | None:
-        held = self._leases.get(shard)
-        return None if held is None else held.epoch
-
     def _halt(self, leases: Sequence[Lease], error: HaltError) -> None:
         self.counts.halts += len(leases)
         self._feed.hold(leases, error, halt=True)
-        self._feed.release(leases)
-        for lease in leases:
-            self._leases.pop(lease.shard, None)
+        self._leases.release(leases)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -232,7 +185,7 @@ class Runner:
             self._stop.wait(gather_s)
             if pause_s:
                 self._pause(pause_s)
-        self._give_back()
+        self._leases.give_back()
 
     def _pause(self, pause_s: float) -> None:
         """Wait: while all is well a wake-up ends it, while something fails only a stop does."""
@@ -249,26 +202,4 @@ class Runner:
 
     def _keep_leases(self) -> None:
         while not self._stop.wait(self._pace.renew_s):
-            try:
-                self._renew(list(self._leases.values()))
-                self._unrenewed = 0
-            # The outermost guard. The leases may end, and the watermark's guard stands; a thread
-            # that ended would let go of every lease that is held for longer than a renewal, unseen.
-            except Exception as exc:  # noqa: BLE001
-                self._unrenewed += 1
-                self._renewal_error = exc
-                log.warning("%s: leases not renewed, tried again: %s", self.name, placed(exc))
-
-    def _renew(self, held: Sequence[Lease]) -> None:
-        if held:
-            ours = {lease.shard for lease in self._feed.renew(held)}
-            self._lost([lease for lease in held if lease.shard not in ours])
-
-    def _give_back(self) -> None:
-        try:
-            if self._leases:
-                self._feed.release(list(self._leases.values()))
-        # The outermost guard of the thread's last act: they end by themselves.
-        except Exception as exc:  # noqa: BLE001
-            log.warning("%s: leases not given back: %s", self.name, placed(exc))
-        self._leases.clear()
+            self._leases.renew()

@@ -17,7 +17,8 @@ from projectors.protocol import Applied, Page, Projector
 from tests.support.log import Log
 from tests.support.projecting import PROJECTIONS, Shadow
 from tests.support.recording import RecordingProjector
-from workers.runner import FAILURES, ISOLATE_AFTER, Pace, Runner
+from workers.faults import FAILURES
+from workers.runner import ISOLATE_AFTER, Pace, Runner
 
 GOOD = 100
 
