@@ -6,3 +6,5 @@ pytest_plugins = ["tests.support.postgres", "tests.support.builders"]
 
 # A run that is told to end stops its Postgres first, as it does at Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+# A shell's background job ignores SIGINT, and so would every command that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)

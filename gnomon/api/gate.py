@@ -26,7 +26,7 @@ class Rule:
 
     right: Right | None
     kind: Kind
-    body: Body = Body.NONE
+    body: Body | None = None
 
 
 class Call(Request):
@@ -108,10 +108,10 @@ class Gate:
         ask = functools.partial(self.keys.admit, secret, rule.right)
         return await self._lanes[Kind.READ].run(ask)
 
-    async def _receive(self, call: Call, body: Body) -> None:
+    async def _receive(self, call: Call, body: Body | None) -> None:
         settings = self._services.settings
         match body:
-            case Body.NONE:
+            case None:
                 return
             case Body.JSON:
                 uploads.check_media_type(call.headers, body)

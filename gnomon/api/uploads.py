@@ -21,7 +21,6 @@ from gnomon.api.refusals import (
 class Body(Enum):
     """What a route takes as its body: the media types, none of which a web form can send."""
 
-    NONE = ()
     JSON = ("application/json",)
     LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl")
 

@@ -457,8 +457,6 @@ def test_ctrl_c_again_and_again_cuts_a_request_off_after_its_grace(tmp_path: Pat
 INTERRUPTED = """
 import signal, sys
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored under a shell's `&`
-
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == "typer":
