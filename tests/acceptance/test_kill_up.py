@@ -47,9 +47,10 @@ def wait_until_committed(up: Up) -> None:
 
 
 def wait_until_projected(up: Up, within_s: float = WITHIN_S) -> None:
+    """Wait for all, also for what was set aside because kills met its shard again and again."""
     until = time.monotonic() + within_s
-    while any(up.lags().values()):
-        assert time.monotonic() < until, up.lags()
+    while any([*up.lags().values(), *up.parked().values()]):
+        assert time.monotonic() < until, (up.lags(), up.parked())
         threading.Event().wait(0.2)
 
 

@@ -56,8 +56,15 @@ class Up:
 
     def lags(self) -> dict[str, int]:
         """Return how far each projection is behind."""
+        return self._each("lag")
+
+    def parked(self) -> dict[str, int]:
+        """Return how many memories of each projection are set aside."""
+        return self._each("parked")
+
+    def _each(self, fact: str) -> dict[str, int]:
         items: list[dict[str, Any]] = self.client.get("/v1/projections").json()["items"]
-        return {one["name"]: one["lag"] for one in items}
+        return {one["name"]: one[fact] for one in items}
 
     def __enter__(self) -> Self:
         return self
