@@ -30,8 +30,8 @@ def run(records: int, repeats: int) -> list[report.Row]:
 def _single(up: Server, repeats: int) -> list[report.Row]:
     """Add one at a time on a connection that is kept, with the projections paused and at work.
 
-    The client is the standard library's, which takes a fifth of what httpx takes for a request:
-    what is measured is the server. Beside it a route that asks for nothing, as HTTP's own part.
+    The client is the standard library's, which takes less for a request than httpx: what is
+    measured is the server. Beside it a route that asks for nothing, as HTTP's own part.
     """
     (raw,) = texts.memories(1)
     bare, post = bare_insert(up.superuser), _asker(up, "POST", "/v1/memories", orjson.dumps(raw))

@@ -2,7 +2,8 @@
 -- kind, up to a bound, so that no statement runs into its time limit however much is due.
 -- Parameters: keys_days, queries_days, bound (rows of a kind).
 -- Returns:    how many went of the kind with the most; below the bound, nothing is left.
--- Isolation:  READ COMMITTED; a search that is kept meanwhile stays.
+-- Isolation:  READ COMMITTED; a search that is kept meanwhile stays. None of the three tables has
+--             partitions, so a ctid names one row.
 -- Index:      mutation_age, source_event_age, query_event_age; pinned by
 --             tests/migration/test_plans.py.
 WITH m AS (
