@@ -59,20 +59,22 @@ class ChildProcess:
         timer = threading.Timer(within.total_seconds(), self._expire)
         timer.daemon = True
         timer.start()
-        try:
-            if body is not None:
-                self._write(body)
-            return self._read()
-        except (OSError, EOFError, ValueError) as exc:
-            self.close()
-            if self._expired:
-                raise ChildSlowError(f"no answer within {within.total_seconds():g} s") from exc
-            raise ChildDiedError(f"exit code {self._process.returncode}") from exc
-        except BaseException:
-            self.close()  # the answer to come would be taken for the next question's
-            raise
-        finally:
-            timer.cancel()
+        with contextlib.ExitStack() as broken:
+            # Else the answer to come would be taken for the next question's.
+            broken.callback(self.close)
+            try:
+                if body is not None:
+                    self._write(body)
+                answer = self._read()
+            except (OSError, EOFError, ValueError) as exc:
+                self.close()
+                if self._expired:
+                    raise ChildSlowError(f"no answer within {within.total_seconds():g} s") from exc
+                raise ChildDiedError(f"exit code {self._process.returncode}") from exc
+            finally:
+                timer.cancel()
+            broken.pop_all()
+        return answer
 
     def _expire(self) -> None:
         self._expired = True

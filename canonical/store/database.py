@@ -4,7 +4,7 @@ import random
 import select
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -210,19 +210,20 @@ def one_trip(conn: psycopg.Connection) -> Iterator[psycopg.Cursor[Any]]:
                last. An error of any part rolls all of it back.
     """
     cursor = conn.cursor()
-    try:
-        with gathered(conn):
-            try:
-                yield cursor
-                # Not conn.commit(): in a pipeline that is a round trip of its own.
-                conn.cursor().execute(b"COMMIT")
-            except BaseException:
-                with suppress(pg.PipelineAborted):  # what was queued behind the error
-                    conn.rollback()
-                raise
-    except BaseException:
+    with ExitStack() as undo:
+        undo.callback(conn.rollback)
+        with gathered(conn), ExitStack() as undo_queued:
+            undo_queued.callback(_forget_queued, conn)
+            yield cursor
+            # Not conn.commit(): in a pipeline that is a round trip of its own.
+            conn.cursor().execute(b"COMMIT")
+            undo_queued.pop_all()
+        undo.pop_all()
+
+
+def _forget_queued(conn: psycopg.Connection) -> None:
+    with suppress(pg.PipelineAborted):  # what was queued behind the error
         conn.rollback()
-        raise
 
 
 class Gathering(psycopg.Pipeline):

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,18 +106,18 @@ class EmbeddedPostgres:
                 StoreUnavailableError, when waiting longer may help. Nothing is left running then,
                 and a start once the cause is gone finds everything.
         """
-        try:
-            self._prepare()
-            self._stop_left_behind()
-            if not self.data.exists():
-                self._make()
-            self._launch()
-            self._bootstrap()
-        except BaseException as exc:
-            self.close()
-            if isinstance(exc, OSError | psycopg.Error):
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            try:
+                self._prepare()
+                self._stop_left_behind()
+                if not self.data.exists():
+                    self._make()
+                self._launch()
+                self._bootstrap()
+            except (OSError, psycopg.Error) as exc:
                 raise StoreNotStartedError(f"Postgres in {self.folder}: {exc}") from exc
-            raise
+            undo.pop_all()
         return self.url(LOGIN, DATABASE)
 
     def url(self, login: str = SUPERUSER, database: str = "postgres") -> str:

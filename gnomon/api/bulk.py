@@ -2,7 +2,7 @@
 
 import tempfile
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
@@ -38,14 +38,14 @@ def post(call: Call) -> Response:
     given = parameters.query(call.query_string, PARAMETERS)
     limits = call.services.limits
     mutation_id = door.optional_identifier(given.get("mutation_id"), "mutation_id", limits)
-    # Not in a block: the response sends it after this function has returned, and closes it.
-    answer = tempfile.SpooledTemporaryFile(call.services.settings.spool_bytes)  # noqa: SIM115
-    try:
+    with ExitStack() as opened:
+        answer = opened.enter_context(
+            tempfile.SpooledTemporaryFile(call.services.settings.spool_bytes)
+        )
         run = Run(call, mutation_id, answer)
-        return _response(run, answer, run.through())
-    except BaseException:
-        answer.close()
-        raise
+        response = _response(run, answer, run.through())
+        opened.pop_all()  # the response sends it after this function has returned, and closes it
+    return response
 
 
 def _response(run: "Run", answer: IO[bytes], error: GnomonError | None) -> Response:

@@ -5,7 +5,7 @@ dies); in it, one thread writes at a time and any number read. A search sees the
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -86,11 +86,10 @@ class KeywordEngine:
             index = tantivy.Index(build_schema(), str(directory))
             index.config_reader("manual")
             engine = cls(directory, index, writer_bytes)
-            try:
+            with ExitStack() as opened:
+                opened.callback(engine.close)
                 engine._load()
-            except BaseException:
-                engine.close()
-                raise
+                opened.pop_all()
         return engine
 
     def close(self) -> None:
@@ -209,15 +208,14 @@ class KeywordEngine:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Commit what is done to the writer; afterwards every search sees it, or nobody does."""
-        try:
+        with ExitStack() as undo:
+            # What the writer had taken in must not slip into the next commit: a fresh one starts
+            # from the last commit.
+            undo.callback(setattr, self, "_writer", None)
             yield
             self._open_writer().commit()
             self._refresh()
-        except BaseException:
-            # What the writer had taken in must not slip into the next commit: a fresh one starts
-            # from the last commit.
-            self._writer = None
-            raise
+            undo.pop_all()
 
     def _open_writer(self) -> tantivy.IndexWriter:
         """Return the writer, a fresh one after a failure.

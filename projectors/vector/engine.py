@@ -10,6 +10,7 @@ points, and minutes at 100,000. Search is exact without it (docs/adr/0003).
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
 from threading import Lock
@@ -100,11 +101,10 @@ class VectorEngine:
             _require(directory, shape)
             shard = EdgeShard.load(str(directory / _EDGE))  # replays what a kill left in the log
             engine = cls(directory, shape, shard, flush_points=flush_points)
-            try:
+            with ExitStack() as opened:
+                opened.callback(shard.close)
                 engine._marks = engine._stored_marks()
-            except BaseException:
-                shard.close()
-                raise
+                opened.pop_all()
         return engine
 
     def close(self) -> None:
