@@ -105,7 +105,10 @@ class SpacyRecogniser:
             return True
         if not self._warned:
             self._warned = True
-            logger.warning("%s reads Latin script only: other texts have no names", self._model)
+            logger.warning(
+                "%s reads names in Latin script only; other texts are found by words and meaning",
+                self._model,
+            )
         return False
 
     def _answers(self, texts: dict[int, str]) -> dict[int, Answer]:

@@ -108,7 +108,7 @@ def revoke(owner: Database, key_id: str) -> ApiKey:
     with owner.transaction() as conn:
         row = conn.execute(query).one_or_none()
     if row is None:
-        raise NotFoundError(f"no key {key_id} is in force")
+        raise NotFoundError(f"no key {key_id} is in force: it was never made, or is revoked")
     return _key(row)
 
 

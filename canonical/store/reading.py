@@ -112,11 +112,12 @@ class CanonicalReader:
             return int(conn.execute(query).scalar_one())
 
     def scope_count(self, scope: Scope, limit: int) -> int:
-        """Count a scope's records of any status, up to `limit`."""
+        """Count a scope's records that are not deleted, up to `limit`."""
         inside = [memory.c[name] == value for name, value in scope.named().items()]
-        found = select(memory.c.id).where(memory.c.tenant == scope.tenant, *inside).limit(limit)
+        living = memory.c.status.in_([status.value for status in Status if status.is_live])
+        found = select(memory.c.id).where(memory.c.tenant == scope.tenant, living, *inside)
         with self._database.transaction(scope.tenant) as conn:
-            query = select(func.count()).select_from(found.subquery())
+            query = select(func.count()).select_from(found.limit(limit).subquery())
             return int(conn.execute(query).scalar_one())
 
     def served(self, projections: Sequence[str]) -> dict[str, ServedProjection]:

@@ -109,7 +109,9 @@ def get(call: Call) -> Response:
     given = parameters.query(call.query_string, GET_PARAMETERS)
     record = call.services.canonical.get(call.tenant, memory_id)
     if not record.status.is_live and not parameters.flag(given, "include_deleted"):
-        raise NotFoundError(f"memory {memory_id} is {record.status.value}")
+        raise NotFoundError(
+            f"memory {memory_id} is {record.status.value}; `include_deleted` shows its tombstone"
+        )
     return json_response(rendering.memory(record))
 
 

@@ -78,8 +78,9 @@ def _name(call: Call) -> str:
 def _known(call: Call) -> str:
     """Return the projection's name: of none, an empty list must not say that all is well."""
     name: str = call.path_params["name"]
-    if all(one.name != name for one in projections.status(call.services.database)):
-        raise NotFoundError(f"no projection {shown(name)!r}")
+    names = [one.name for one in projections.status(call.services.database)]
+    if name not in names:
+        raise NotFoundError(f"no projection {shown(name)!r}; there are {', '.join(names)}")
     return name
 
 

@@ -10,7 +10,7 @@ import typer
 from canonical.errors import NotFoundError
 from gnomon.cli import heads, screen, store
 from gnomon.cli.failures import CommandError, Exit
-from gnomon.cli.session import Output, command
+from gnomon.cli.session import StoreOutput, command
 
 if TYPE_CHECKING:
     from gnomon.settings import Settings
@@ -21,7 +21,7 @@ app = typer.Typer(help="The audit chain; needs the store, not a server.", no_arg
 
 @command(app)
 def verify(
-    output: Output,
+    output: StoreOutput,
     compared: Annotated[
         Path | None,
         typer.Option("--heads", help="Compare with the heads that --export wrote earlier."),
@@ -41,7 +41,8 @@ def verify(
     columns = ("shard", "pos", "problem")
     rows = [[one[column] for column in columns] for one in report["problems"]]
     shown = [screen.table(columns, rows)] if rows else []
-    output.screen.show(report, sentence(report), *shown)
+    said = f"{sentence(report)} ({store.named(output.settings)})"
+    output.screen.show(report, said, *shown)
     if not report["ok"]:
         raise _broken(report, compared)
     if export is not None:

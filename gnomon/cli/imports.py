@@ -55,6 +55,13 @@ def import_(
     --user, --agent and --run are put into memories that don't name them. What is refused is
     written to a file with its line and reason, and the rest goes on; the exit code is 1 then.
     """
+    if options.form is not Format.JSONL and scope.user is not None:
+        raise CommandError(
+            "usage",
+            f"--user has no effect: each memory of {options.form} names its user.",
+            "Leave it out, or add an --agent or a --run.",
+            Exit.USAGE,
+        )
     rejects = Rejects(options.rejects or _beside(file))
     with _on_disk(file) as path, rejects:
         name = upload.import_id(path, options.form, scope.ids())
@@ -139,7 +146,7 @@ def _report(session: Session, tally: Tally, rejects: Rejects, more: dict[str, An
     shown = [said or "the file is empty"]
     if path is not None:
         shown.append(f"the refused lines and why: {path}")
-    if tally.position is not None and not more["waited"]:
+    if tally.written and not more["waited"]:
         shown.append("The projections follow: `gnomon status`.")
     document = {**counts, "rejects": path, "position": tally.token(), **more}
     session.screen.show(document, *shown)

@@ -1,5 +1,6 @@
 """`gnomon keys`: API keys, made and revoked by whoever has the store, without a server."""
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -7,7 +8,7 @@ import typer
 from canonical.domain.records import Trust
 from gnomon.cli import screen, store
 from gnomon.cli.failures import CommandError, Exit
-from gnomon.cli.session import Output, command
+from gnomon.cli.session import StoreOutput, command
 
 if TYPE_CHECKING:
     from canonical.store.api_keys import ApiKey
@@ -19,7 +20,7 @@ RIGHTS = ("read", "write", "admin")
 
 @command(app)
 def create(
-    output: Output,
+    output: StoreOutput,
     name: Annotated[str, typer.Argument(help="Who uses it; the history of writes shows it.")],
     rights: Annotated[
         list[str], typer.Option("--right", help="read, write or admin; may be repeated.")
@@ -37,17 +38,20 @@ def create(
 
     given = frozenset(api_keys.Right(right) for right in _checked(rights))
     whose = door.identifier(output.settings.tenant if tenant is None else tenant, "tenant")
-    with store.opened(output.settings) as owner:
+    with store.opened(output.settings, make=True) as owner:
         key, secret = api_keys.create(owner, whose, door.identifier(name, "name"), given, max_trust)
     document = {**_document(key), "key": secret}
     shown = [(name, document[name]) for name in ("key", "id", "name", "tenant", "rights")]
     output.screen.show(document, screen.facts(shown))
-    output.screen.note("The key is not shown again. GNOMON_KEY hands it to this command line.")
+    output.screen.note(
+        f"It is for {store.named(output.settings)}, and is not shown again. GNOMON_KEY hands it to "
+        "this command line."
+    )
 
 
 @command(app, "list")
 def list_(
-    output: Output,
+    output: StoreOutput,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
 ) -> None:
     """List the keys, revoked ones included."""
@@ -57,12 +61,13 @@ def list_(
         keys = [_document(key) for key in api_keys.listed(owner, tenant)]
     columns = ("id", "name", "tenant", "rights", "max_trust", "created_at", "revoked_at")
     rows = [[key[column] for column in columns] for key in keys]
-    output.screen.show({"items": keys}, screen.table(columns, rows))
+    none = f"No key was made in {store.named(output.settings)}."
+    output.screen.show({"items": keys}, screen.table(columns, rows) if rows else none)
 
 
 @command(app)
 def revoke(
-    output: Output, key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
+    output: StoreOutput, key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")]
 ) -> None:
     """End a key's life; a running server refuses it within 2 seconds."""
     from canonical.store import api_keys  # noqa: PLC0415
@@ -91,6 +96,10 @@ def _document(key: "ApiKey") -> dict[str, Any]:
         "tenant": key.tenant,
         "rights": sorted(key.rights),
         "max_trust": key.max_trust.value,
-        "created_at": key.created_at.isoformat(),
-        "revoked_at": None if key.revoked_at is None else key.revoked_at.isoformat(),
+        "created_at": _moment(key.created_at),
+        "revoked_at": None if key.revoked_at is None else _moment(key.revoked_at),
     }
+
+
+def _moment(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")

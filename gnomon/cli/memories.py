@@ -15,6 +15,8 @@ from gnomon.cli.session import Session, command
 
 app = typer.Typer()
 
+PAGE = 500  # memories in one request
+
 Id = Annotated[str, typer.Argument(metavar="ID", help="The memory's id.", show_default=False)]
 Text = Annotated[
     str, typer.Argument(metavar="TEXT", help="What to remember; - reads it from stdin.")
@@ -22,6 +24,12 @@ Text = Annotated[
 Metadata = Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object.")]
 MutationId = Annotated[
     str | None, typer.Option(help="Makes a repeat of this command harmless; made up if not given.")
+]
+Superseded = Annotated[
+    bool, typer.Option("--superseded", help="Superseded ones as well.", show_default=False)
+]
+Expired = Annotated[
+    bool, typer.Option("--expired", help="Expired ones as well.", show_default=False)
 ]
 Expected = Annotated[
     int | None, typer.Option(help="Do it only if this is its present version.", min=1)
@@ -35,7 +43,9 @@ class ChangeOptions:
     text: Annotated[
         str | None, typer.Option("--text", help="The new text; - reads it from stdin.")
     ] = None
-    metadata: Metadata = None
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="A JSON object; replaces the whole of it.")
+    ] = None
     expected_version: Expected = None
     mutation_id: MutationId = None
 
@@ -72,7 +82,7 @@ def add(
 ) -> None:
     """Remember a text; at least one of --user, --agent and --run says whose."""
     memory = {
-        **scope.ids(),
+        **scope.required(),
         **times.fields(),
         "text": _read(text),
         **_given(metadata=_object(metadata), mutation_id=mutation_id),
@@ -98,19 +108,51 @@ def get(
 def history(session: Session, memory_id: Id) -> None:
     """Show every version of a memory, also of a deleted one."""
     found = session.client.history(memory_id)
-    columns = ("version", "what", "status", "at", "by", "text")
-    rows = [
-        (v["version"], v["op"], v["status"], v["at"], v.get("by"), v.get("text") or v.get("why"))
-        for v in found["items"]
-    ]
+    said = ["why"] if any(version.get("why") for version in found["items"]) else []
+    columns = ("version", "op", "status", "at", "by", *said, "text")
+    rows = [[version.get(column) for column in columns] for version in found["items"]]
     session.screen.show(found, screen.table(columns, rows))
+
+
+@command(app, "list")
+def list_(
+    session: Session,
+    scope: ScopeOptions,
+    *,
+    limit: Annotated[int, typer.Option(help="How many to list.", min=1)] = 100,
+    superseded: Superseded = False,
+    expired: Expired = False,
+) -> None:
+    """List the memories of a scope, the newest first."""
+    flags = {"include_superseded": superseded, "show_expired": expired}
+    asked = {**scope.required(), **{name: "true" for name, asked in flags.items() if asked}}
+    items: list[dict[str, Any]] = []
+    more: dict[str, str] = {}
+    while True:
+        most = str(min(limit - len(items), PAGE))
+        page = session.client.list_page({**asked, **more, "limit": most})
+        items += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None or len(items) == limit:
+            break
+        more = {"cursor": cursor}
+    rows = [
+        (one["id"], one["version"], one["status"], screen.clipped(one["text"])) for one in items
+    ]
+    shown = screen.table(("id", "version", "status", "text"), rows) if rows else "No memories."
+    session.screen.show({"items": items, "next_cursor": cursor}, shown)
+    if cursor is not None:
+        session.screen.note(f"There are more than {limit}: --limit shows them.")
 
 
 @command(app)
 def update(session: Session, times: TimeOptions, options: ChangeOptions, memory_id: Id) -> None:
     """Change a memory; what is not named stays, "" clears a time."""
     cleared = {name: value or None for name, value in times.fields().items()}
-    write = session.client.update(memory_id, {**cleared, **options.fields()})
+    changes = {**cleared, **options.fields()}
+    if not changes.keys() - {"expected_version", "mutation_id"}:
+        raise _usage("Nothing to change: name --text, --metadata or a time.")
+    write = session.client.update(memory_id, changes)
     _acknowledge(session, write)
 
 
@@ -149,6 +191,7 @@ def _confirm(session: Session, scope: ScopeOptions) -> None:
     if session.as_json or not sys.stdin.isatty():
         raise _usage(f"This deletes every memory of {whose}: say --yes.")
     if not typer.confirm(f"Delete every memory of {whose}?", err=True):
+        session.screen.note("Nothing was deleted.")
         raise typer.Exit(Exit.REFUSED)
 
 
@@ -172,8 +215,12 @@ def _facts(memory: Memory) -> list[tuple[str, object]]:
 def _read(text: str) -> str:
     if text != "-":
         return text
-    read = sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
-    return read.removesuffix("\n")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as exc:
+        raise _usage(
+            f"stdin is not UTF-8: byte {exc.start} is {exc.object[exc.start]:#04x}."
+        ) from None
 
 
 def _object(text: str | None) -> Any:

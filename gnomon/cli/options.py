@@ -8,6 +8,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from gnomon.cli.failures import CommandError, Exit
+
 
 @dataclasses.dataclass(frozen=True)
 class ScopeOptions:
@@ -23,6 +25,17 @@ class ScopeOptions:
         """Return the ids that are named, by their names in the HTTP API."""
         named = {"user_id": self.user, "agent_id": self.agent, "run_id": self.run}
         return {name: value for name, value in named.items() if value is not None}
+
+    def required(self) -> dict[str, str]:
+        """Return the ids that are named.
+
+        Raises: CommandError, when there is none.
+        """
+        if not (ids := self.ids()):
+            said = "No scope is named: whose memories?"
+            hint = "Give at least one of --user, --agent and --run."
+            raise CommandError("usage", said, hint, Exit.USAGE)
+        return ids
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Line:
 
     projection: str
     state: str
-    position: int
+    applied: int  # events, of all shards
     lag: int
     waiting_s: float | None  # age of the oldest event that is not applied
     parked: int
@@ -67,7 +67,7 @@ def line(projection: Projection, generation: Mapping[str, Any]) -> Line:
     return Line(
         projection=projection["name"],
         state=projection["state"] if served else generation["state"],
-        position=sum(shard["pos"] for shard in shards),
+        applied=sum(shard["pos"] for shard in shards),
         lag=generation["lag"],
         waiting_s=generation["waiting_s"],
         parked=generation["parked"],

@@ -16,13 +16,16 @@ from gnomon.cli.session import Session, command
 app = typer.Typer()
 
 LEGS = ("vector", "keyword", "entity")
+TABLE_WIDTH = 110  # characters: an id and two numbers take 60
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """How a search looks and what it shows."""
 
-    top_k: Annotated[int, typer.Option("--top-k", "-k", help="How many to show.", min=0)] = 10
+    top_k: Annotated[
+        int, typer.Option("--top-k", "-k", help="How many to show.", min=0, max=200)
+    ] = 10
     threshold: Annotated[
         float, typer.Option(help="The least relevance of what is shown.", min=0, max=1)
     ] = 0.0
@@ -31,7 +34,10 @@ class SearchOptions:
         typer.Option("--filter", metavar="JSON", help='Metadata filter, such as {"lang": "en"}.'),
     ] = None
     after: Annotated[
-        str | None, typer.Option(help="Position of a write that the answer must know of.")
+        str | None,
+        typer.Option(
+            help="Position of a write that the answer must know of; --json of a write has it."
+        ),
     ] = None
     as_of: Annotated[str | None, typer.Option(help="What was true at this time.")] = None
     superseded: Annotated[
@@ -68,16 +74,17 @@ def search(
     ],
 ) -> None:
     """Search the memories of a scope."""
-    found = session.client.search({**scope.ids(), **options.fields(), "query": query})
-    session.screen.show(found, *shown(found, explain=options.explain))
+    found = session.client.search({**scope.required(), **options.fields(), "query": query})
+    session.screen.show(found, *shown(found, width=session.screen.out.width))
 
 
-def shown(found: Found, *, explain: bool) -> Sequence[Any]:
-    """Show what a search found to people."""
+def shown(found: Found, *, width: int) -> Sequence[Any]:
+    """Show what a search found to people: a table, or blocks where a table would crush the text."""
     hits = found["items"]
     parts: list[Any] = []
     if hits:
-        parts.append(_explained(hits) if explain else _plain(hits))
+        explained = "explain" in hits[0]
+        parts += _blocks(hits) if explained or width < TABLE_WIDTH else [_plain(hits)]
     elif found.get("scope_records") == 0:
         parts.append("Nothing: this scope has no memories. Is it spelt as it was written?")
     else:
@@ -94,32 +101,31 @@ def _plain(hits: Sequence[Memory]) -> Any:
     return screen.table(("id", "score", "relevance", "text"), rows)
 
 
-def _explained(hits: Sequence[Memory]) -> Any:
-    """Show rank, raw and normalised score of each leg."""
-    rows = [
-        (
-            f"{hit['score']:.3f}",
-            f"{hit['relevance']:.2f}",
-            *(_leg(hit["explain"], leg) for leg in LEGS),
-            _entity(hit["explain"]),
-            screen.clipped(hit["text"]),
-        )
-        for hit in hits
-    ]
-    return screen.table(("score", "relevance", *LEGS, "shared name", "text"), rows)
+def _blocks(hits: Sequence[Memory]) -> list[Any]:
+    """Show each hit over the whole width; explained, with each leg's rank, raw and normalised."""
+    from rich.padding import Padding  # noqa: PLC0415 - for people only
+    from rich.text import Text  # noqa: PLC0415
+
+    lines: list[Any] = []
+    for number, hit in enumerate(hits, 1):
+        scores = f"score {hit['score']:.3f}  relevance {hit['relevance']:.2f}  {hit['id']}"
+        lines.append(Text.assemble((f"{number:>2}  {scores}", "dim")))
+        if (explain := hit.get("explain")) is not None:
+            said = [_leg(explain, leg) for leg in LEGS if leg in explain["legs"]]
+            lines.append(Text("    " + " · ".join([*said, *_entity(explain)]), "dim"))
+        lines.append(Padding(Text(screen.clipped(hit["text"])), (0, 0, 0, 4)))
+    return lines
 
 
 def _leg(explain: Mapping[str, Any], leg: str) -> str:
-    score = explain["legs"].get(leg)
-    if score is None:
-        return ""
+    score = explain["legs"][leg]
     rank = "tail" if score["rank"] is None else f"#{score['rank']}"
-    return f"{rank} {score['raw']:.2f} → {score['normalised']:.2f}"
+    return f"{leg} {rank} {score['raw']:.2f} → {score['normalised']:.2f}"
 
 
-def _entity(explain: Mapping[str, Any]) -> str:
+def _entity(explain: Mapping[str, Any]) -> list[str]:
     factor = explain.get("entity")
-    return "" if factor is None else f"{factor['name']} +{factor['boost']:.3f}"
+    return [] if factor is None else [f"name {factor['name']} +{factor['boost']:.3f}"]
 
 
 def _shortfall(part: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ import dataclasses
 import signal
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,6 +41,21 @@ class Output:
         """Close the connection to a server, if the command opened one."""
         if (client := vars(self).get("client")) is not None:
             client.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreOutput(Output):
+    """How a command that opens the store itself names it and prints."""
+
+    state: Annotated[
+        Path | None,
+        typer.Option(help="State folder of the store; GNOMON_STATE.", show_default="~/.gnomon"),
+    ] = None
+
+    @cached_property
+    def settings(self) -> "Settings":  # type: ignore[explicit-override]  # new in Python 3.12
+        """The settings of this process, with the folder that is named put above them."""
+        return read_settings() if self.state is None else read_settings(state=self.state)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +111,10 @@ def read_settings(*, environment: bool = True, **given: object) -> "Settings":
         name = "GNOMON_" + "_".join(str(part) for part in first["loc"]).upper()
         hint = "Correct the environment variable, the line in .env or the option."
         raise CommandError(
-            "bad_setting", f"{name}: {first['msg']}", hint, failures.Exit.USAGE
+            "bad_setting",
+            f"{name}: {first['msg'].removeprefix('Value error, ')}",
+            hint,
+            failures.Exit.USAGE,
         ) from None
 
 

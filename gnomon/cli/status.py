@@ -1,6 +1,7 @@
 """`gnomon status`: how far each projection is behind the log, and what stands still."""
 
 import itertools
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final
@@ -36,20 +37,23 @@ def status(
     elif session.as_json:
         for found in _each_second(session):
             session.screen.line_document(found)
-    else:
+    elif sys.stdout.isatty():
         _live(session, _each_second(session))
+    else:  # a pipe shows no picture that changes: one table below the other
+        for found in _each_second(session):
+            session.screen.show(found, table(found))
 
 
 def table(found: Listed) -> Any:
     """Make the table of all projections."""
     from rich.text import Text  # noqa: PLC0415 - for people only
 
-    columns = ("projection", "state", "position", "lag", "oldest waits", "parked", "error")
+    columns = ("projection", "state", "applied", "lag", "oldest waits", "parked", "error")
     rows = [
         (
             line.projection,
             Text(line.state, COLORS.get(line.state, "red")),
-            line.position,
+            line.applied,
             line.lag,
             "" if line.waiting_s is None else f"{line.waiting_s:.1f} s",
             line.parked,

@@ -176,7 +176,7 @@ class Tour:
         self._command(f'gnomon search "{query}" --user {user}{options}{position}')
         found = self._ask(query, user, after=after)
         short: Found = {**found, "items": [_short(hit) for hit in found["items"][:3]]}
-        for part in search.shown(short, explain=explain):
+        for part in search.shown(short, width=self._screen.out.width):
             self._print(part)
         return found
 

@@ -208,8 +208,18 @@ def _welcome(output: Output, facts: dict[str, Any]) -> None:
     shown = [(name, facts[name]) for name in names]
     out.print(screen.facts([*shown, ("keys", OPEN if facts["open"] else CLOSED)]))
     out.print("\nTry, in another terminal:", style="dim")
-    out.print(f'  {gnomon} add "Mara is allergic to walnuts" --user mara{where}', markup=False)
-    out.print(f'  {gnomon} search "what must Mara not eat?" --user mara{where}\n', markup=False)
+    out.print(
+        f'  {gnomon} add "Mara is allergic to walnuts" --user mara{where}',
+        markup=False,
+        soft_wrap=True,
+    )
+    out.print(
+        f'  {gnomon} search "what must Mara not eat?" --user mara{where}\n',
+        markup=False,
+        soft_wrap=True,
+    )
+    if facts["state"] != str(Path("~/.gnomon").expanduser()):
+        output.screen.note(f"`gnomon keys` and `gnomon audit` for it: --state {facts['state']}")
     output.screen.note("Ctrl-C stops it.")
 
 

@@ -98,4 +98,4 @@ def test_a_status_column_that_says_nothing_is_left_out(
     headers = {
         column.header for column in status.table({"items": [item], "next_cursor": None}).columns
     }
-    assert headers == {"projection", "state", "position", "lag", "parked", *more}
+    assert headers == {"projection", "state", "applied", "lag", "parked", *more}
