@@ -302,7 +302,10 @@ def main() -> None:
         default=DATA,
         help="LoCoMo's locomo10.json (CC BY-NC 4.0), with audit_errors.json beside it if at hand",
     )
-    figures = measure(parser.parse_args().data)
+    data = parser.parse_args().data
+    if not data.is_file():
+        parser.error(f"{data} is not there: name the data set by --data or GNOMON_BENCH_LOCOMO")
+    figures = measure(data)
     RESULTS.mkdir(exist_ok=True)
     content = json.dumps(figures, indent=2) + "\n"
     (RESULTS / "recall.json").write_text(content, encoding="utf-8")
