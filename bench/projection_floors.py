@@ -21,7 +21,7 @@ from tantivy import Document
 
 from projectors.keyword.documents import build_schema
 from projectors.keyword.engine import WRITER_BYTES
-from projectors.vector.engine import CALL_POINTS, FLUSH_POINTS, VectorEngine
+from projectors.vector.embedded.engine import CALL_POINTS, FLUSH_POINTS, EdgeEngine
 from projectors.vector.schema import Shape
 
 Raw = tuple[UUID, NDArray[np.float32], dict[str, Any]]  # a point but for the form of its vector
@@ -42,7 +42,7 @@ def edge_rate(
 
 
 def _edge_rate(folder: Path, shape: Shape, pages: Sequence[Sequence[Raw]], call: int) -> float:
-    VectorEngine.create(folder, shape).close()
+    EdgeEngine.create(folder, shape).close()
     shard = EdgeShard.load(str(folder / "edge"))
     unflushed, took = 0, 0.0
     for page in pages:

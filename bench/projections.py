@@ -33,7 +33,7 @@ from projectors.keyword.engine import KeywordEngine
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Page, Projector
 from projectors.vector import mapping as vector_mapping
-from projectors.vector.engine import VectorEngine
+from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.mapping import Upsert
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import CachedVectors
@@ -85,9 +85,9 @@ class Benchmarks:
 
     def vector(self) -> Rates:
         """Points with vectors at hand (whole loop: in the cache), against Edge's best upserts."""
-        with VectorEngine.create(self._next_folder(), SHAPE) as engine:
+        with EdgeEngine.create(self._next_folder(), SHAPE) as engine:
             writing = self._write("vector", VectorProjector(engine, self._vectors), engine.count)
-        with VectorEngine.create(self._next_folder(), SHAPE) as engine:
+        with EdgeEngine.create(self._next_folder(), SHAPE) as engine:
             whole = self._drain("vector", VectorProjector(engine, self._cached), engine.count)
         floor = projection_floors.edge_rate(self._next_folder, SHAPE, self._points)
         return Rates(writing, whole, floor)

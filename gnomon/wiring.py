@@ -33,8 +33,8 @@ from projectors.keyword.engine import KeywordEngine
 from projectors.keyword.reader import TantivyKeywordReader
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Projector
-from projectors.vector.engine import VectorEngine
-from projectors.vector.reader import EdgeVectorReader
+from projectors.vector.embedded.engine import EdgeEngine
+from projectors.vector.reader import PointReader
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import CachedVectors
 from projectors.vector.writer import VectorProjector
@@ -195,7 +195,7 @@ class _Assembly:
         diagnostics = Diagnostics(self._reader, sample=share, metrics=self._metrics)
         engines = Engines(
             canonical=self._reader,
-            vector=EdgeVectorReader(vector.engine),
+            vector=PointReader(vector.engine),
             keyword=TantivyKeywordReader(keyword.engine),
             entity=EntityReader(self._databases.api, generation=entity.number),
             embedder=self._embedder,
@@ -236,16 +236,16 @@ class _Assembly:
         self._stack.callback(opened.engine.close)
         return opened
 
-    def _vector_blueprint(self) -> Blueprint[VectorEngine]:
+    def _vector_blueprint(self) -> Blueprint[EdgeEngine]:
         shape = Shape(self._embedder.model, self._embedder.dimension)
         return Blueprint(
             "vector",
             shape.fingerprint(),
-            lambda folder: VectorEngine.create(folder, shape),
-            lambda folder: VectorEngine.open(folder, shape),
+            lambda folder: EdgeEngine.create(folder, shape),
+            lambda folder: EdgeEngine.open(folder, shape),
         )
 
-    def _settled_epoch(self, engines: list[VectorEngine | KeywordEngine]) -> int:
+    def _settled_epoch(self, engines: list[EdgeEngine | KeywordEngine]) -> int:
         marks = [mark for engine in engines for mark in engine.marks().values()]
         rewound = generations.rewound(self._databases.projector, marks)
         return epochs.settle(self._databases.owner, (mark.epoch for mark in marks), rewound=rewound)

@@ -2,10 +2,11 @@
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, assert_never
+from itertools import groupby
+from typing import Any, Final, NamedTuple, assert_never
 from uuid import UUID
 
 import numpy as np
@@ -50,6 +51,17 @@ class Tombstone:
 
 
 IndexWrite = Upsert | Tombstone
+
+
+class Held(NamedTuple):
+    """A point as a scan meets it; what a foreign hand left without a guard has -1, and so None."""
+
+    memory_id: UUID
+    guard: int
+    status: Status | None
+
+
+_STATUSES: Final = {status.value: status for status in Status}
 
 
 def write_for(
@@ -178,6 +190,39 @@ def newest(writes: Iterable[IndexWrite]) -> dict[UUID, IndexWrite]:
     return kept
 
 
+def by_guard(writes: Iterable[IndexWrite], at_most: int) -> Iterator[Sequence[IndexWrite]]:
+    """Cut writes into requests: at most so many in each, all of one guard.
+
+    The condition that keeps an older write away belongs to a request as a whole.
+    """
+    for _, group in groupby(sorted(writes, key=_guard_of), key=_guard_of):
+        same = list(group)
+        for start_at in range(0, len(same), at_most):
+            yield same[start_at : start_at + at_most]
+
+
+def _guard_of(write: IndexWrite) -> int:
+    return write.guard
+
+
+def stored_vector(write: IndexWrite, zeros: list[float]) -> list[float]:
+    """Return the vector to be stored: a tombstone's are zeros."""
+    return write.vector.tolist() if isinstance(write, Upsert) else zeros
+
+
+def held(memory_id: UUID, payload: Mapping[str, Any] | None) -> Held:
+    """Read a point's state back."""
+    told = (payload or {}).get(schema.STATUS)
+    status = _STATUSES.get(told) if isinstance(told, str) else None
+    return Held(memory_id, held_guard(payload), status)
+
+
+def held_guard(payload: Mapping[str, Any] | None) -> int:
+    """Read a point's guard back; -1 where there is none."""
+    found = (payload or {}).get(schema.GUARD)
+    return found if isinstance(found, int) else -1
+
+
 def rev_of(held: int) -> int:
     """Return the rev inside a guard."""
     return held & _REV
@@ -209,3 +254,17 @@ def ahead(held: Mapping[int, Mark], marks: Iterable[Mark]) -> dict[int, Mark]:
         if known is None or (mark.epoch, mark.pos) > (known.epoch, known.pos):
             found[mark.shard] = mark
     return found
+
+
+def require_reached(marks: Mapping[int, Mark], watermarks: Mapping[int, int], place: str) -> None:
+    """Check that an index holds what the log believes it holds: a position per shard.
+
+    Raises: EngineMismatchError, when it is behind: it was lost, or an old copy came back.
+    """
+    for shard, pos in watermarks.items():
+        mark = marks.get(shard)
+        if (mark.pos if mark else 0) < pos:
+            raise EngineMismatchError(
+                f"shard {shard}: the watermark is {pos}, the index in {place} has "
+                f"come to {mark.pos if mark else 'nothing'}"
+            )

@@ -62,6 +62,7 @@ class No:
 Predicate = Is | Within | Item | Every | Some | No
 
 NEVER = Is(schema.STATUS, ())
+LIVE = Is(schema.STATUS, tuple(status.value for status in Status if status.is_live))
 
 
 def seen(visible: Visible) -> Predicate:

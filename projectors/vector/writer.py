@@ -1,4 +1,4 @@
-"""The writing side of the vector projection on Qdrant Edge."""
+"""The writing side of the vector projection, whichever engine holds the index."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -7,8 +7,8 @@ from canonical.domain.records import Record
 from canonical.errors import PoisonError
 from projectors.protocol import Applied, Page
 from projectors.vector import mapping
-from projectors.vector.engine import VectorEngine
 from projectors.vector.mapping import IndexWrite
+from projectors.vector.port import VectorEngine
 from projectors.vector.vectors import Vector, Vectors
 
 

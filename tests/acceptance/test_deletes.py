@@ -14,7 +14,7 @@ from canonical.domain.records import Status, guard
 from canonical.store.embedded import EmbeddedPostgres
 from inference.local import WordLlamaEmbedder
 from projectors.keyword.engine import KeywordEngine
-from projectors.vector.engine import VectorEngine
+from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.schema import Shape
 from tests.support.builders import until
 from tests.support.server import Up
@@ -167,7 +167,7 @@ class Stores:
     def vector(self) -> dict[UUID, tuple[int, Status | None]]:
         embedder = WordLlamaEmbedder()
         shape = Shape(embedder.model, embedder.dimension)
-        with VectorEngine.open(self.state / "vector" / self.generation("vector"), shape) as engine:
+        with EdgeEngine.open(self.state / "vector" / self.generation("vector"), shape) as engine:
             return {i: (held, status) for i, held, status in engine.scan()}
 
     def keyword(self) -> dict[UUID, tuple[int, Status | None]]:

@@ -21,7 +21,7 @@ from gnomon.settings import Settings
 from gnomon.wiring import open_backend
 from inference.local import WordLlamaEmbedder
 from projectors.keyword.engine import KeywordEngine
-from projectors.vector.engine import VectorEngine
+from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.schema import Shape
 from tests.support.stress import acknowledged
 
@@ -170,5 +170,5 @@ def check_projections(owner: Database, state: Path) -> None:
         assert {i: (g, s) for i, g, s in keyword.scan()} == wanted
     embedder = WordLlamaEmbedder()
     shape = Shape(embedder.model, embedder.dimension)
-    with VectorEngine.open(state / "vector" / str(generations["vector"]), shape) as vector:
+    with EdgeEngine.open(state / "vector" / str(generations["vector"]), shape) as vector:
         assert {i: (g, s) for i, g, s in vector.scan()} == wanted

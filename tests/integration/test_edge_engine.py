@@ -15,7 +15,7 @@ from canonical.domain.scope import Scope
 from canonical.errors import EngineMismatchError, EngineUnavailableError
 from projectors.protocol import Mark
 from projectors.vector import mapping, schema
-from projectors.vector.engine import CALL_POINTS, VectorEngine
+from projectors.vector.embedded.engine import CALL_POINTS, EdgeEngine
 from projectors.vector.mapping import IndexWrite
 from tests.support.vector_index import (
     DIMENSION,
@@ -180,7 +180,7 @@ def test_an_index_that_is_not_there_is_never_made_by_opening_it(tmp_path: Path) 
     """E-16: lost is lost; a rebuild makes another one."""
     for directory in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(EngineMismatchError, match="no finished index"):
-            VectorEngine.open(directory, SHAPE)
+            EdgeEngine.open(directory, SHAPE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -201,7 +201,7 @@ def test_an_index_that_was_never_finished_is_refused(index: EdgeIndex) -> None:
 
 def test_nothing_is_made_over_what_is_there(index: EdgeIndex) -> None:
     with pytest.raises(EngineMismatchError, match="not empty"):
-        VectorEngine.create(index.directory, SHAPE)
+        EdgeEngine.create(index.directory, SHAPE)
 
 
 @pytest.mark.parametrize("harm", ["no segments", "no edge", "cut", "garbage"])

@@ -15,7 +15,7 @@ from canonical.mutations.bulk import Chunk, add_chunk
 from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
 from projectors.keyword.reader import TantivyKeywordReader
-from projectors.vector.reader import EdgeVectorReader
+from projectors.vector.reader import PointReader
 from search.ports import Engines
 from search.query import Query
 from search.searcher import Searcher
@@ -46,7 +46,7 @@ class Found:
         down: Any = DownEngine()
         engines = Engines(
             canonical=CanonicalReader(self.shadows[0].api),
-            vector=EdgeVectorReader(vector),
+            vector=PointReader(vector),
             keyword=TantivyKeywordReader(keyword),
             entity=down,
             embedder=self.embedder,

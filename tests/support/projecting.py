@@ -29,7 +29,7 @@ from projectors.entity.writer import EntityProjector
 from projectors.keyword.engine import KeywordEngine
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Applied, Page, Projector
-from projectors.vector.engine import VectorEngine
+from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import CachedVectors
 from projectors.vector.writer import VectorProjector
@@ -69,7 +69,7 @@ def open_projection(
     if name == "vector":
         embedder = HashEmbedder(DIMENSION)
         shape = Shape(embedder.model, DIMENSION)
-        make = VectorEngine.open if place.exists() else VectorEngine.create
+        make = EdgeEngine.open if place.exists() else EdgeEngine.create
         vectors = CachedVectors(embedder, EmbeddingCache(database, embedder.model))
         with make(place, shape) as vector:
             yield Opened(VectorProjector(vector, vectors), vector.scan)

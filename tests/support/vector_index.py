@@ -17,9 +17,9 @@ from canonical.domain.visibility import Visible
 from canonical.errors import PoisonError
 from inference.fakes import HashEmbedder
 from projectors.protocol import Applied, Hit, Mark, Page, Projector, VectorReader
-from projectors.vector.engine import VectorEngine
+from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.mapping import IndexWrite
-from projectors.vector.reader import EdgeVectorReader
+from projectors.vector.reader import PointReader
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import Vector, Vectors
 from projectors.vector.writer import VectorProjector
@@ -99,17 +99,17 @@ class EdgeIndex:
 
     directory: Path
     flush_points: int = 20_000
-    engine: VectorEngine = field(init=False)
-    reader: EdgeVectorReader = field(init=False)
+    engine: EdgeEngine = field(init=False)
+    reader: PointReader = field(init=False)
 
     def create(self) -> None:
-        self._serve(VectorEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
+        self._serve(EdgeEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
 
     def open(self, shape: Shape = SHAPE) -> None:
-        self._serve(VectorEngine.open(self.directory, shape, flush_points=self.flush_points))
+        self._serve(EdgeEngine.open(self.directory, shape, flush_points=self.flush_points))
 
-    def _serve(self, engine: VectorEngine) -> None:
-        self.engine, self.reader = engine, EdgeVectorReader(engine)
+    def _serve(self, engine: EdgeEngine) -> None:
+        self.engine, self.reader = engine, PointReader(engine)
 
     def projector(self, vectors: Vectors) -> VectorProjector:
         return VectorProjector(self.engine, vectors)
@@ -134,7 +134,7 @@ class EdgeIndex:
 
     def open_again(self, shape: Shape) -> None:
         """Open it a second time, as another process or another program would."""
-        VectorEngine.open(self.directory, shape).close()
+        EdgeEngine.open(self.directory, shape).close()
 
     def reopen(self) -> None:
         self.engine.close()

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import groupby
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -26,7 +26,6 @@ from qdrant_edge import (
     EdgeConfig,
     EdgeShard,
     EdgeVectorParams,
-    Filter,
     IntegerIndexParams,
     KeywordIndexParams,
     Point,
@@ -37,14 +36,14 @@ from qdrant_edge import (
     UpdateOperation,
 )
 
-from canonical.domain.records import Status
 from canonical.errors import EngineMismatchError
 from projectors.protocol import Mark
 from projectors.vector import mapping, schema
-from projectors.vector.edge_filters import edge_filter, older_than
-from projectors.vector.failures import in_our_terms
-from projectors.vector.mapping import IndexWrite, Upsert
-from projectors.vector.predicates import Is
+from projectors.vector.embedded.failures import in_our_terms
+from projectors.vector.embedded.filters import edge_filter, older_than
+from projectors.vector.mapping import Held, IndexWrite
+from projectors.vector.port import Near
+from projectors.vector.predicates import LIVE, Predicate
 from projectors.vector.schema import Shape
 
 FLUSH_POINTS: Final = 20_000  # 28 MB of log, a second of replay after a kill; flushing takes .3 s
@@ -52,11 +51,9 @@ CALL_POINTS: Final = 250  # in one call to Edge: some 15 ms during which no othe
 SCAN_PAGE: Final = 1_000
 _ABOUT: Final = "about.json"
 _EDGE: Final = "edge"
-_STATUSES: Final = {status.value: status for status in Status}
-_LIVE: Final = Is(schema.STATUS, tuple(status.value for status in Status if status.is_live))
 
 
-class VectorEngine:
+class EdgeEngine:
     """An open index. Make it with `create` or `open`; close it, or use it as a context."""
 
     def __init__(
@@ -142,13 +139,7 @@ class VectorEngine:
 
         Raises: EngineMismatchError, when it is behind: files were lost or an old copy came back.
         """
-        for shard, pos in watermarks.items():
-            mark = self._marks.get(shard)
-            if (mark.pos if mark else 0) < pos:
-                raise EngineMismatchError(
-                    f"shard {shard}: the watermark is {pos}, the index in {self._directory} has "
-                    f"come to {mark.pos if mark else 'nothing'}"
-                )
+        mapping.require_reached(self._marks, watermarks, str(self._directory))
 
     def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> int:
         """Write what is newer than what the index holds; then keep the marks.
@@ -180,19 +171,25 @@ class VectorEngine:
             self._unflushed = 0
 
     def nearest(
-        self, vector: NDArray[np.float32], where: Filter, limit: int
-    ) -> list[tuple[UUID, int, float]]:
-        """Return (memory id, guard, dot product) of the nearest points, exactly, best first."""
+        self,
+        vector: NDArray[np.float32],
+        where: Predicate,
+        limit: int,
+        timeout: timedelta,  # noqa: ARG002 - a call within the process can't be broken off
+    ) -> list[Near]:
+        """Return the nearest points for which `where` holds: exactly, best first."""
         request = QueryRequest(
             limit=limit,
             query=Query.Nearest(vector.tolist()),
-            filter=where,
+            filter=edge_filter(where),
             with_payload=[schema.GUARD],
             params=SearchParams(exact=True),
         )
         with in_our_terms(self._directory, "search"):
             found = self._shard.query(request)
-        return [(_uuid(point.id), _held(point.payload), point.score) for point in found]
+        return [
+            Near(_uuid(point.id), mapping.held_guard(point.payload), point.score) for point in found
+        ]
 
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the guard of each of these memories that the index holds, dead or alive."""
@@ -203,15 +200,14 @@ class VectorEngine:
         """Return how many memories the index holds: those that can be found, or tombstones too."""
         with in_our_terms(self._directory, "count"):
             if live:
-                return self._shard.count(CountRequest(filter=edge_filter(_LIVE), exact=True))
+                return self._shard.count(CountRequest(filter=edge_filter(LIVE), exact=True))
             return self._shard.count(CountRequest(exact=True)) - len(self._marks)
 
-    def scan(self) -> Iterator[tuple[UUID, int, Status | None]]:
-        """Yield (memory id, guard, status) of everything, once each, in the order of the ids.
+    def scan(self) -> Iterator[Held]:
+        """Yield everything, once each, in the order of the ids.
 
-        Shapes: what a foreign hand left without a guard has -1, without a status None.
-        Cost:   constant memory, one call per 1,000 points. It is no fixed view: of what is
-                written meanwhile some is seen.
+        Cost: constant memory, one call per 1,000 points. It is no fixed view: of what is written
+              meanwhile some is seen.
         """
         offset: int | UUID | str | None = None
         while True:
@@ -222,7 +218,7 @@ class VectorEngine:
                 points, offset = self._shard.scroll(request)
             for point in points:
                 if isinstance(point.id, UUID):  # the others are marks
-                    yield point.id, _held(point.payload), _status(point.payload)
+                    yield mapping.held(point.id, point.payload)
             if offset is None:
                 return
 
@@ -233,7 +229,7 @@ class VectorEngine:
         for start in range(0, len(memory_ids), SCAN_PAGE):
             ids: list[int | UUID | str] = list(memory_ids[start : start + SCAN_PAGE])
             points = self._shard.retrieve(ids, with_payload=[schema.GUARD], with_vector=False)
-            found |= {_uuid(point.id): _held(point.payload) for point in points}
+            found |= {_uuid(point.id): mapping.held_guard(point.payload) for point in points}
         return found
 
     def _upsert(self, writes: Sequence[IndexWrite]) -> None:
@@ -241,16 +237,12 @@ class VectorEngine:
 
         The condition belongs to a whole request, so a request holds points of one guard.
         """
-        in_order = sorted(writes, key=_guard_of)
-        for held, group in groupby(in_order, key=_guard_of):
-            same = list(group)
-            for start in range(0, len(same), CALL_POINTS):
-                points = [self._point(write) for write in same[start : start + CALL_POINTS]]
-                self._shard.update(UpdateOperation.upsert_points(points, older_than(held)))
+        for same in mapping.by_guard(writes, CALL_POINTS):
+            points = [self._point(write) for write in same]
+            self._shard.update(UpdateOperation.upsert_points(points, older_than(same[0].guard)))
 
     def _point(self, write: IndexWrite) -> Point:
-        vector = write.vector.tolist() if isinstance(write, Upsert) else self._zeros
-        return Point(write.memory_id, vector, write.payload)
+        return Point(write.memory_id, mapping.stored_vector(write, self._zeros), write.payload)
 
     def _keep(self, marks: Mapping[int, Mark]) -> None:
         """Write marks after what they speak of: Edge's log keeps the order, also after a crash."""
@@ -334,20 +326,6 @@ def _fsync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _guard_of(write: IndexWrite) -> int:
-    return write.guard
-
-
-def _held(payload: Mapping[str, Any] | None) -> int:
-    held = (payload or {}).get(schema.GUARD)
-    return held if isinstance(held, int) else -1
-
-
-def _status(payload: Mapping[str, Any] | None) -> Status | None:
-    told = (payload or {}).get(schema.STATUS)
-    return _STATUSES.get(told) if isinstance(told, str) else None
 
 
 def _uuid(point_id: int | UUID | str) -> UUID:
