@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from qdrant_edge import EdgeShard, Point, UpdateOperation
 from tantivy import Document
 
-from projectors.keyword.documents import build_schema
-from projectors.keyword.engine import WRITER_BYTES
+from projectors.keyword.embedded.documents import build_schema
+from projectors.keyword.embedded.engine import WRITER_BYTES
 from projectors.vector.embedded.engine import CALL_POINTS, FLUSH_POINTS, EdgeEngine
 from projectors.vector.schema import Shape
 

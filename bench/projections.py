@@ -28,8 +28,8 @@ from projectors.audit.writer import AuditProjector
 from projectors.entity.writer import EntityProjector
 from projectors.entity.writer import NameCache as Names
 from projectors.keyword import mapping as keyword_mapping
-from projectors.keyword.documents import document_of
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.embedded.documents import document_of
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Page, Projector
 from projectors.vector import mapping as vector_mapping
@@ -94,9 +94,9 @@ class Benchmarks:
 
     def keyword(self) -> Rates:
         """Texts, against tantivy's adding and committing of their finished documents."""
-        with KeywordEngine.create(self._next_folder()) as engine:
+        with EmbeddedIndex.create(self._next_folder()) as engine:
             writing = self._write("keyword", KeywordProjector(engine), engine.count)
-        with KeywordEngine.create(self._next_folder()) as engine:
+        with EmbeddedIndex.create(self._next_folder()) as engine:
             whole = self._drain("keyword", KeywordProjector(engine), engine.count)
         floor = projection_floors.tantivy_rate(self._next_folder(), self._documents)
         return Rates(writing, whole, floor)

@@ -29,8 +29,8 @@ from projectors.entity import schema as entity_schema
 from projectors.entity.reader import EntityReader
 from projectors.entity.writer import EntityProjector
 from projectors.keyword import schema as keyword_schema
-from projectors.keyword.engine import KeywordEngine
-from projectors.keyword.reader import TantivyKeywordReader
+from projectors.keyword.embedded.engine import EmbeddedIndex
+from projectors.keyword.reader import KeywordIndexReader
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Projector
 from projectors.vector.embedded.engine import EdgeEngine
@@ -186,7 +186,7 @@ class _Assembly:
         vector = self._open(self._vector_blueprint())
         keyword = self._open(
             Blueprint(
-                "keyword", keyword_schema.fingerprint(), KeywordEngine.create, KeywordEngine.open
+                "keyword", keyword_schema.fingerprint(), EmbeddedIndex.create, EmbeddedIndex.open
             )
         )
         epoch = self._settled_epoch([vector.engine, keyword.engine])
@@ -196,7 +196,7 @@ class _Assembly:
         engines = Engines(
             canonical=self._reader,
             vector=PointReader(vector.engine),
-            keyword=TantivyKeywordReader(keyword.engine),
+            keyword=KeywordIndexReader(keyword.engine),
             entity=EntityReader(self._databases.api, generation=entity.number),
             embedder=self._embedder,
         )
@@ -245,7 +245,7 @@ class _Assembly:
             lambda folder: EdgeEngine.open(folder, shape),
         )
 
-    def _settled_epoch(self, engines: list[EdgeEngine | KeywordEngine]) -> int:
+    def _settled_epoch(self, engines: list[EdgeEngine | EmbeddedIndex]) -> int:
         marks = [mark for engine in engines for mark in engine.marks().values()]
         rewound = generations.rewound(self._databases.projector, marks)
         return epochs.settle(self._databases.owner, (mark.epoch for mark in marks), rewound=rewound)

@@ -11,11 +11,17 @@ B = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What BM25 must know of a tenant's documents. `avg_len`: terms per document, of the index."""
+    """What BM25 must know of a tenant's documents. `avg_len`: terms per document, of the index.
+
+    `collection`: among how many documents the engine itself counts a term's rarity.
+    """
 
     n_docs: int
     df: Mapping[str, int]
     avg_len: float
+    collection: float = 0
+    k1: float = K1
+    b: float = B
 
     def idf(self, term: str) -> float:
         """Return the weight of a term: the rarer, the higher; never negative."""
@@ -35,9 +41,10 @@ def bm25(query_terms: Iterable[str], text_terms: Sequence[str], statistics: Stat
     """
     length = kept_length(len(text_terms))
     counts = Counter(text_terms)
-    floor = K1 * (1 - B + B * length / max(statistics.avg_len, 1.0))
+    k1, b = statistics.k1, statistics.b
+    floor = k1 * (1 - b + b * length / max(statistics.avg_len, 1.0))
     return sum(
-        statistics.idf(term) * (K1 + 1) * counts[term] / (counts[term] + floor)
+        statistics.idf(term) * (k1 + 1) * counts[term] / (counts[term] + floor)
         for term in dict.fromkeys(query_terms)
         if term in counts
     )

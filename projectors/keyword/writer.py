@@ -1,13 +1,13 @@
-"""The writing side of the keyword projection on tantivy."""
+"""The writing side of the keyword projection, on whichever engine holds the index."""
 
 from canonical.domain.records import guard
 from projectors.keyword import mapping
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.port import KeywordEngine
 from projectors.protocol import Applied, Page
 
 
 class KeywordProjector:
-    """Brings pages into an open index, each in one commit."""
+    """Brings pages into an open index."""
 
     def __init__(self, engine: KeywordEngine) -> None:
         self._engine = engine
@@ -18,7 +18,7 @@ class KeywordProjector:
 
         Guarantee: durable and searchable when it returns; an older write changes nothing and is
                    counted in `stale`.
-        Raises:    EngineUnavailableError, EngineMismatchError: nothing was changed.
+        Raises:    EngineUnavailableError, EngineMismatchError: the marks are as they were.
         """
         records, epoch = page.records, page.epoch
         wanted = {memory_id: guard(epoch, record.rev) for memory_id, record in records.items()}

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from canonical.domain.records import Status, guard
 from canonical.store.embedded import EmbeddedPostgres
 from inference.local import WordLlamaEmbedder
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.schema import Shape
 from tests.support.builders import until
@@ -171,7 +171,7 @@ class Stores:
             return {i: (held, status) for i, held, status in engine.scan()}
 
     def keyword(self) -> dict[UUID, tuple[int, Status | None]]:
-        with KeywordEngine.open(self.state / "keyword" / self.generation("keyword")) as engine:
+        with EmbeddedIndex.open(self.state / "keyword" / self.generation("keyword")) as engine:
             return {i: (held, status) for i, held, status in engine.scan()}
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ from canonical.store.embedded import EmbeddedPostgres
 from gnomon.settings import Settings
 from gnomon.wiring import open_backend
 from inference.local import WordLlamaEmbedder
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.schema import Shape
 from tests.support.stress import acknowledged
@@ -166,7 +166,7 @@ def check_projections(owner: Database, state: Path) -> None:
         assert ((row.id, row.rev) in linked) == (row.id in live and row.text in has_names)
     assert linked <= {(row.id, row.rev) for row in rows}
     assert degrees == []
-    with KeywordEngine.open(state / "keyword" / str(generations["keyword"])) as keyword:
+    with EmbeddedIndex.open(state / "keyword" / str(generations["keyword"])) as keyword:
         assert {i: (g, s) for i, g, s in keyword.scan()} == wanted
     embedder = WordLlamaEmbedder()
     shape = Shape(embedder.model, embedder.dimension)

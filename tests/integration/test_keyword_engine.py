@@ -18,9 +18,10 @@ import tantivy
 
 from canonical.domain.records import Record, Status
 from canonical.errors import EngineMismatchError, EngineUnavailableError, PoisonError
-from projectors.keyword import schema, snapshot
-from projectors.keyword.documents import build_schema, document_of
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword import schema
+from projectors.keyword.embedded import snapshot
+from projectors.keyword.embedded.documents import build_schema, document_of
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.keyword.mapping import write_for
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Mark
@@ -66,7 +67,7 @@ def writing(directory: Path, first_page: int) -> Iterator[subprocess.Popen[str]]
 def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> None:
     """P3, DESIGN §5: SIGKILL at any moment, again and again; the lock goes with the process."""
     directory, done = tmp_path / "index", 0
-    KeywordEngine.create(directory).close()
+    EmbeddedIndex.create(directory).close()
     for kill in range(KILLS):
         with writing(directory, done) as process:
             assert process.stdout is not None
@@ -75,11 +76,11 @@ def test_a_killed_process_loses_nothing_that_it_acknowledged(tmp_path: Path) -> 
             process.kill()
             rest = process.stdout.read().split()
             done = int(rest[-1]) + 1 if rest else done
-        with KeywordEngine.open(directory) as engine:
+        with EmbeddedIndex.open(directory) as engine:
             done = _holds_whole_pages(engine, done)
 
 
-def _holds_whole_pages(engine: KeywordEngine, acknowledged: int) -> int:
+def _holds_whole_pages(engine: EmbeddedIndex, acknowledged: int) -> int:
     """Check that the index holds pages 0 … n, whole, with their marks; return n + 1."""
     marked = max(mark.pos for mark in engine.marks().values()) + 1
     assert acknowledged <= marked <= acknowledged + 1
@@ -91,13 +92,13 @@ def _holds_whole_pages(engine: KeywordEngine, acknowledged: int) -> int:
 
 def test_a_second_process_is_refused_and_told_why(tmp_path: Path) -> None:
     directory = tmp_path / "index"
-    KeywordEngine.create(directory).close()
+    EmbeddedIndex.create(directory).close()
     with writing(directory, 0) as process:
         assert process.stdout is not None
         process.stdout.readline()
         with pytest.raises(EngineUnavailableError, match="another process has the index"):
-            KeywordEngine.open(directory)
-    KeywordEngine.open(directory).close()
+            EmbeddedIndex.open(directory)
+    EmbeddedIndex.open(directory).close()
 
 
 # What can't be opened
@@ -106,13 +107,13 @@ def test_a_second_process_is_refused_and_told_why(tmp_path: Path) -> None:
 def test_an_index_that_is_not_there_is_not_made_by_accident(tmp_path: Path) -> None:
     """E-16."""
     with pytest.raises(EngineMismatchError, match="no index"):
-        KeywordEngine.open(tmp_path / "lost")
+        EmbeddedIndex.open(tmp_path / "lost")
     assert not (tmp_path / "lost").exists()
 
 
 def test_an_index_is_not_made_over_another(index: TantivyIndex) -> None:
     with pytest.raises(EngineMismatchError, match="not empty"):
-        KeywordEngine.create(index.directory)
+        EmbeddedIndex.create(index.directory)
 
 
 def test_an_index_of_another_analysis_is_refused(
@@ -122,21 +123,21 @@ def test_an_index_of_another_analysis_is_refused(
     with monkeypatch.context() as other:
         other.setattr(schema, "ANALYSIS", "another")
         with pytest.raises(EngineMismatchError, match="another schema or analysis"):
-            KeywordEngine.open(index.directory)
-    KeywordEngine.open(index.directory).close()  # the refusal kept no lock
+            EmbeddedIndex.open(index.directory)
+    EmbeddedIndex.open(index.directory).close()  # the refusal kept no lock
 
 
 def test_an_index_of_other_fields_is_refused(tmp_path: Path) -> None:
     other = tantivy.SchemaBuilder().add_text_field("title").build()
     tantivy.Index(other, str(tmp_path))
     with pytest.raises(EngineMismatchError, match="damaged"):
-        KeywordEngine.open(tmp_path)
+        EmbeddedIndex.open(tmp_path)
 
 
 def test_an_index_that_was_never_finished_is_refused(tmp_path: Path) -> None:
     tantivy.Index(build_schema(), str(tmp_path))
     with pytest.raises(EngineMismatchError, match="never finished"):
-        KeywordEngine.open(tmp_path)
+        EmbeddedIndex.open(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".idx", ".term", ".fast", ".store", ".fieldnorm", "meta.json"])
@@ -153,7 +154,7 @@ def test_a_damaged_index_is_refused(corner: Corner, suffix: str, damage: str) ->
         else:
             os.truncate(path, path.stat().st_size // 2)
     with pytest.raises(EngineMismatchError):
-        KeywordEngine.open(index.directory)
+        EmbeddedIndex.open(index.directory)
 
 
 # Failures while it is open

@@ -14,7 +14,7 @@ from canonical.domain.visibility import Visible
 from canonical.mutations.bulk import Chunk, add_chunk
 from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
-from projectors.keyword.reader import TantivyKeywordReader
+from projectors.keyword.reader import KeywordIndexReader
 from projectors.vector.reader import PointReader
 from search.ports import Engines
 from search.query import Query
@@ -47,7 +47,7 @@ class Found:
         engines = Engines(
             canonical=CanonicalReader(self.shadows[0].api),
             vector=PointReader(vector),
-            keyword=TantivyKeywordReader(keyword),
+            keyword=KeywordIndexReader(keyword),
             entity=down,
             embedder=self.embedder,
         )

@@ -13,8 +13,8 @@ from canonical.domain.records import Kind, Record, Status
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from projectors.keyword.analysis import query_terms
-from projectors.keyword.engine import KeywordEngine
-from projectors.keyword.reader import TantivyKeywordReader
+from projectors.keyword.embedded.engine import EmbeddedIndex
+from projectors.keyword.reader import KeywordIndexReader
 from projectors.keyword.relevance import Statistics
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Applied, Hit, KeywordReader, Mark, Page, Projector
@@ -71,20 +71,20 @@ class KeywordIndex(Protocol):
 @dataclass
 class TantivyIndex:
     directory: Path
-    engine: KeywordEngine
+    engine: EmbeddedIndex
     projector: KeywordProjector = field(init=False)
-    reader: TantivyKeywordReader = field(init=False)
+    reader: KeywordIndexReader = field(init=False)
 
     def __post_init__(self) -> None:
         self._serve()
 
     @classmethod
     def create(cls, directory: Path) -> Self:
-        return cls(directory, KeywordEngine.create(directory))
+        return cls(directory, EmbeddedIndex.create(directory))
 
     def _serve(self) -> None:
         self.projector = KeywordProjector(self.engine)
-        self.reader = TantivyKeywordReader(self.engine)
+        self.reader = KeywordIndexReader(self.engine)
 
     def marks(self) -> Mapping[int, Mark]:
         return self.engine.marks()
@@ -100,7 +100,7 @@ class TantivyIndex:
 
     def reopen(self) -> None:
         self.engine.close()
-        self.engine = KeywordEngine.open(self.directory)
+        self.engine = EmbeddedIndex.open(self.directory)
         self._serve()
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from uuid import UUID
 
 from canonical.domain.scope import Scope
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Mark
 from tests.support.keyword_index import page_of, record
@@ -19,7 +19,7 @@ def memory(number: int) -> UUID:
 
 
 def main(directory: Path, first_page: int) -> None:
-    projector = KeywordProjector(KeywordEngine.open(directory))
+    projector = KeywordProjector(EmbeddedIndex.open(directory))
     for page in range(first_page, 10**6):
         numbers = range(page * PAGE, (page + 1) * PAGE)
         records = [record(f"page{page} n{n}", SCOPE, id=memory(n)) for n in numbers]

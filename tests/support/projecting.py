@@ -26,7 +26,7 @@ from projectors.audit.verify import verify as verify_chains
 from projectors.audit.writer import AuditProjector
 from projectors.entity.reader import verify as verify_entities
 from projectors.entity.writer import EntityProjector
-from projectors.keyword.engine import KeywordEngine
+from projectors.keyword.embedded.engine import EmbeddedIndex
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Applied, Page, Projector
 from projectors.vector.embedded.engine import EdgeEngine
@@ -74,7 +74,7 @@ def open_projection(
         with make(place, shape) as vector:
             yield Opened(VectorProjector(vector, vectors), vector.scan)
     elif name == "keyword":
-        with (KeywordEngine.open if place.exists() else KeywordEngine.create)(place) as keyword:
+        with (EmbeddedIndex.open if place.exists() else EmbeddedIndex.create)(place) as keyword:
             yield Opened(KeywordProjector(keyword), keyword.scan)
     elif name == "entity":
         names = Lexicon(*PEOPLE, *PLACES)

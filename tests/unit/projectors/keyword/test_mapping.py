@@ -14,7 +14,8 @@ from canonical.domain.filters import Operator
 from canonical.domain.records import EPOCH_SHIFT, Status
 from canonical.domain.scope import Scope
 from canonical.errors import EngineRefusedError
-from projectors.keyword import mapping, queries, schema
+from projectors.keyword import mapping, schema
+from projectors.keyword.embedded import queries
 from projectors.keyword.mapping import Tombstone, Upsert, number, steps, write_for
 from tests.support.keyword_index import NOW, record
 

@@ -9,7 +9,7 @@ import pytest
 from canonical.domain.scope import Scope
 from canonical.errors import EngineRefusedError
 from projectors.keyword import schema
-from projectors.keyword.documents import ID_HIGH, ID_LOW, document_of
+from projectors.keyword.embedded.documents import ID_HIGH, ID_LOW, document_of
 from projectors.keyword.mapping import Upsert, write_for
 from tests.support.keyword_index import record
 

@@ -12,7 +12,7 @@ from canonical.domain.filters import AllOf, AnyOf, Condition, Filter, Not, Opera
 from canonical.domain.records import Status
 from canonical.domain.visibility import Visible
 from projectors.keyword import schema
-from projectors.keyword.documents import STATUS_CODES
+from projectors.keyword.embedded.documents import STATUS_CODES
 from projectors.keyword.mapping import (
     NUMBER_DIGITS,
     NUMBER_STEPS,

@@ -6,7 +6,7 @@ dies); in it, one thread writes at a time and any number read. A search sees the
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,34 +18,29 @@ import tantivy
 from canonical.domain.records import Status
 from canonical.errors import EngineMismatchError, EngineUnavailableError, PoisonError
 from projectors.keyword import schema
-from projectors.keyword.documents import (
+from projectors.keyword.embedded.documents import (
     ABOUT_ID,
     about,
     build_schema,
     document_of,
 )
-from projectors.keyword.failures import in_our_terms
+from projectors.keyword.embedded.failures import in_our_terms
+from projectors.keyword.embedded.queries import Queries
+from projectors.keyword.embedded.snapshot import Snapshot, place_of
+from projectors.keyword.embedded.view import EmbeddedView
 from projectors.keyword.mapping import IndexWrite
-from projectors.keyword.snapshot import Snapshot, place_of
+from projectors.keyword.port import Written
 from projectors.protocol import Mark
 
 WRITER_BYTES = 64 << 20  # tantivy's buffer; a page of 2,000 texts of 64 KiB overflows it harmlessly
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What became of writes. `stale`: how many the index was already past."""
-
-    stale: int = 0
-    refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
-
-
-class KeywordEngine:
+class EmbeddedIndex:
     """An open index. Make it with `create` or `open`; close it, or use it as a context."""
 
     def __init__(self, directory: Path, index: tantivy.Index, writer_bytes: int) -> None:
-        self.schema = index.schema
         self._directory = directory
+        self._queries = Queries(index.schema)
         self._index = index
         self._writer_bytes = writer_bytes
         self._writing = Lock()
@@ -125,6 +120,13 @@ class KeywordEngine:
         if (held := self._snapshot) is None:
             raise EngineUnavailableError(f"the index in {self._directory} is closed")
         return held
+
+    def view(self, tenant: str, *, timeout: timedelta) -> EmbeddedView:  # noqa: ARG002 - see there
+        """Return what a search of this tenant reads: the last commit.
+
+        Raises: EngineUnavailableError, when the index was closed.
+        """
+        return EmbeddedView(self.snapshot(), self._queries, self._directory, tenant)
 
     def write(
         self,

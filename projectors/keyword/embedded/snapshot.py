@@ -12,7 +12,7 @@ from tantivy import DocAddress, Query, Searcher
 from canonical.domain.records import Status
 from canonical.errors import EngineMismatchError
 from projectors.keyword import schema
-from projectors.keyword.documents import (
+from projectors.keyword.embedded.documents import (
     ABOUT,
     ABOUT_ID,
     ABOUT_TERM,

@@ -1,0 +1,1 @@
+"""The keyword index on tantivy, in this process."""
