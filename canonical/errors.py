@@ -25,6 +25,7 @@ GnomonError
      ├─ PositionGapError             a hole or a repeat in a shard's positions
      ├─ RecordMissingError           an event or a position names what canonical state hasn't
      ├─ EngineMismatchError          the engine holds another schema, model or history than the log
+     ├─ EngineUnsupportedError       the engine's version lacks what Gnomon needs
      ├─ TooManyParkedError           more records parked than can be bad by themselves
      ├─ UnsafeStoreError             Postgres may lose a commit, or serves as superuser
      ├─ StoreNotStartedError         the embedded Postgres can't be made or started as it lies there
@@ -266,6 +267,13 @@ class EngineMismatchError(HaltError):
         "Start `gnomon up` again: an index that is gone or damaged is built anew by itself; else"
         " ask for it with --rebuild."
     )
+
+
+class EngineUnsupportedError(HaltError):
+    """The engine's version or flavour lacks what Gnomon needs; what it holds may be sound."""
+
+    code = "engine_unsupported"
+    hint = "Upgrade the engine to the version that the message names, then start again."
 
 
 class TooManyParkedError(HaltError):

@@ -1,8 +1,7 @@
 """What every vector index promises, whichever engine holds it."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,19 +26,17 @@ from projectors.vector import mapping
 from projectors.vector.schema import Shape
 from tests.support.vector_index import (
     DIMENSION,
+    IDS,
+    IMPLEMENTATIONS,
     NOW,
     SHAPE,
     Corner,
     VectorIndex,
-    edge_index,
     page_of,
     record,
     vector_of,
 )
 
-MakeIndex = Callable[[Path], AbstractContextManager[VectorIndex]]
-IMPLEMENTATIONS: list[MakeIndex] = [edge_index]
-IDS = [make.__name__ for make in IMPLEMENTATIONS]
 MICROSECOND = timedelta(microseconds=1)
 EVERYTHING = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]

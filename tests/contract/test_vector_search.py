@@ -1,9 +1,6 @@
 """What a search by meaning sees, whichever engine holds the index: exactly what it may."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -22,18 +19,16 @@ from canonical.errors import (
 from projectors.vector import mapping
 from tests.support.vector_index import (
     DIMENSION,
+    IDS,
+    IMPLEMENTATIONS,
     NOW,
     SOON,
     Corner,
     VectorIndex,
-    edge_index,
     record,
     vector_of,
 )
 
-MakeIndex = Callable[[Path], AbstractContextManager[VectorIndex]]
-IMPLEMENTATIONS: list[MakeIndex] = [edge_index]
-IDS = [make.__name__ for make in IMPLEMENTATIONS]
 MICROSECOND = timedelta(microseconds=1)
 EVERYTHING = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -1,15 +1,18 @@
 """Vector indexes to run one contract on, and records to put into them."""
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
+import httpx
 import numpy as np
+from typing_extensions import override
 
 from canonical.domain.records import Kind, Record, Status
 from canonical.domain.scope import Scope
@@ -19,16 +22,22 @@ from inference.fakes import HashEmbedder
 from projectors.protocol import Applied, Hit, Mark, Page, Projector, VectorReader
 from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.mapping import IndexWrite
+from projectors.vector.port import VectorEngine
+from projectors.vector.qdrant.index import QdrantIndex
+from projectors.vector.qdrant.settings import QdrantSettings
 from projectors.vector.reader import PointReader
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import Vector, Vectors
 from projectors.vector.writer import VectorProjector
+from tests.support.qdrant import REAL_URL, stand_in
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOON = timedelta(seconds=10)
 DIMENSION = 32
 EMBEDDER = HashEmbedder(DIMENSION)
 SHAPE = Shape(EMBEDDER.model, DIMENSION)
+
+MakeIndex = Callable[[Path], AbstractContextManager["VectorIndex"]]
 
 _tenants = itertools.count(1)
 
@@ -94,21 +103,19 @@ class VectorIndex(Protocol):
 
 
 @dataclass
-class EdgeIndex:
-    """A generation on Qdrant Edge."""
+class OpenIndex(ABC):
+    """A generation on some engine: opened, closed and opened again as tests like."""
 
-    directory: Path
-    flush_points: int = 20_000
-    engine: EdgeEngine = field(init=False)
+    engine: VectorEngine = field(init=False)
     reader: PointReader = field(init=False)
 
-    def create(self) -> None:
-        self._serve(EdgeEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
+    @abstractmethod
+    def create(self) -> None: ...
 
-    def open(self, shape: Shape = SHAPE) -> None:
-        self._serve(EdgeEngine.open(self.directory, shape, flush_points=self.flush_points))
+    @abstractmethod
+    def open(self, shape: Shape = SHAPE) -> None: ...
 
-    def _serve(self, engine: EdgeEngine) -> None:
+    def _serve(self, engine: VectorEngine) -> None:
         self.engine, self.reader = engine, PointReader(engine)
 
     def projector(self, vectors: Vectors) -> VectorProjector:
@@ -134,7 +141,12 @@ class EdgeIndex:
 
     def open_again(self, shape: Shape) -> None:
         """Open it a second time, as another process or another program would."""
-        EdgeEngine.open(self.directory, shape).close()
+        now = self.engine
+        try:
+            self.open(shape)
+            self.engine.close()
+        finally:
+            self._serve(now)
 
     def reopen(self) -> None:
         self.engine.close()
@@ -144,14 +156,82 @@ class EdgeIndex:
         self.engine.close()
 
 
+@dataclass
+class EdgeIndex(OpenIndex):
+    """A generation on Qdrant Edge."""
+
+    engine: EdgeEngine = field(init=False)
+    directory: Path
+    flush_points: int = 20_000
+
+    @override
+    def create(self) -> None:
+        self._serve(EdgeEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
+
+    @override
+    def open(self, shape: Shape = SHAPE) -> None:
+        self._serve(EdgeEngine.open(self.directory, shape, flush_points=self.flush_points))
+
+
+@dataclass
+class ServerIndex(OpenIndex):
+    """A generation on a Qdrant server."""
+
+    engine: QdrantIndex = field(init=False)
+    settings: QdrantSettings
+    name: str = field(default_factory=lambda: f"gnomon_test_{uuid4().hex}")
+
+    @override
+    def create(self) -> None:
+        self._serve(QdrantIndex.create(self.settings, self.name, SHAPE))
+
+    @override
+    def open(self, shape: Shape = SHAPE) -> None:
+        self._serve(QdrantIndex.open(self.settings, self.name, shape))
+
+
 @contextmanager
-def edge_index(directory: Path) -> Iterator[VectorIndex]:
+def qdrant_edge(directory: Path) -> Iterator[EdgeIndex]:
     index = EdgeIndex(directory / "index")
     index.create()
     try:
         yield index
     finally:
         index.close()
+
+
+@contextmanager
+def qdrant_stand_in(directory: Path) -> Iterator[ServerIndex]:
+    with stand_in(directory / "server") as server, server_index(server.url) as index:
+        yield index
+
+
+@contextmanager
+def qdrant_server(_directory: Path) -> Iterator[ServerIndex]:
+    """A collection of its own on the real server that the environment names."""
+    assert REAL_URL is not None
+    with server_index(REAL_URL) as index:
+        yield index
+
+
+@contextmanager
+def server_index(url: str, **changes: Any) -> Iterator[ServerIndex]:
+    index = ServerIndex(QdrantSettings(url=url, **changes))
+    index.create()
+    try:
+        yield index
+    finally:
+        index.close()
+        with suppress(httpx.TransportError):  # a test may have ended the server
+            httpx.delete(f"{url}/collections/{index.name}", trust_env=False)
+
+
+IMPLEMENTATIONS: list[MakeIndex] = [
+    qdrant_edge,
+    qdrant_stand_in,
+    *([qdrant_server] if REAL_URL else []),
+]
+IDS = [make.__name__ for make in IMPLEMENTATIONS]
 
 
 @dataclass
