@@ -2,7 +2,13 @@
 
 import signal
 
-pytest_plugins = ["tests.support.postgres", "tests.support.builders"]
+pytest_plugins = [
+    "tests.support.seen",
+    "tests.support.postgres",
+    "tests.support.builders",
+    "tests.support.opensearch",
+    "tests.support.keyword_index",
+]
 
 # A run that is told to end stops its Postgres first, as it does at Ctrl-C.
 signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,10 +1,8 @@
 """What every keyword index promises, whichever engine holds it."""
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -25,7 +23,6 @@ from tests.support.keyword_index import (
     KeywordIndex,
     page_of,
     record,
-    tantivy_index,
 )
 
 TICK = timedelta(microseconds=1)
@@ -35,13 +32,9 @@ shared = settings(
 )
 
 
-@pytest.fixture(scope="module", params=[tantivy_index], ids=lambda make: make.__name__)
-def index(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KeywordIndex]:
-    make: Callable[[Path], AbstractContextManager[KeywordIndex]] = request.param
-    with make(tmp_path_factory.mktemp("keyword")) as made:
-        yield made
+@pytest.fixture
+def index(keyword_index: KeywordIndex) -> KeywordIndex:
+    return keyword_index
 
 
 @pytest.fixture

@@ -1,23 +1,29 @@
 """Keyword indexes to run one contract on, and records to put into them."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, Self
 from uuid import UUID, uuid4
 
+import pytest
+
 from canonical.domain.records import Kind, Record, Status
 from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from projectors.keyword.analysis import query_terms
 from projectors.keyword.embedded.engine import EmbeddedIndex
+from projectors.keyword.opensearch.engine import OpenSearchIndex
+from projectors.keyword.opensearch.settings import OpenSearchSettings
+from projectors.keyword.port import KeywordEngine
 from projectors.keyword.reader import KeywordIndexReader
 from projectors.keyword.relevance import Statistics
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Applied, Hit, KeywordReader, Mark, Page, Projector
+from tests.support.opensearch import drop, new_name, settings_at
+from tests.support.seen import saw
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOON = timedelta(seconds=10)
@@ -69,18 +75,17 @@ class KeywordIndex(Protocol):
 
 
 @dataclass
-class TantivyIndex:
-    directory: Path
-    engine: EmbeddedIndex
+class TestedIndex:
+    """An engine with the writer and the reader that use it."""
+
+    __test__ = False  # not a class of tests
+    engine: KeywordEngine
+    open_again: Callable[[], KeywordEngine]
     projector: KeywordProjector = field(init=False)
     reader: KeywordIndexReader = field(init=False)
 
     def __post_init__(self) -> None:
         self._serve()
-
-    @classmethod
-    def create(cls, directory: Path) -> Self:
-        return cls(directory, EmbeddedIndex.create(directory))
 
     def _serve(self) -> None:
         self.projector = KeywordProjector(self.engine)
@@ -100,20 +105,57 @@ class TantivyIndex:
 
     def reopen(self) -> None:
         self.engine.close()
-        self.engine = EmbeddedIndex.open(self.directory)
+        self.engine = self.open_again()
         self._serve()
 
     def close(self) -> None:
         self.engine.close()
 
 
-@contextmanager
-def tantivy_index(directory: Path) -> Iterator[KeywordIndex]:
-    index = TantivyIndex.create(directory / "index")
-    try:
+@dataclass
+class TantivyIndex(TestedIndex):
+    """One in a directory, for tests of what only tantivy does."""
+
+    engine: EmbeddedIndex
+
+    @property
+    def directory(self) -> Path:
+        return self.engine.directory
+
+    @classmethod
+    def create(cls, directory: Path) -> Self:
+        return cls(EmbeddedIndex.create(directory), lambda: EmbeddedIndex.open(directory))
+
+
+def opensearch_index(settings: OpenSearchSettings, name: str) -> TestedIndex:
+    made = OpenSearchIndex.create(settings, name)
+    return TestedIndex(made, lambda: OpenSearchIndex.open(settings, name))
+
+
+ENGINES = ("tantivy", "opensearch")
+SPREAD = "opensearch-spread"  # tenants lie in several shards
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def keyword_index(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KeywordIndex]:
+    """An index on each engine, made once for a module: each test works in a tenant of its own."""
+    suite = Path(request.node.path).stem
+    if request.param == "tantivy":
+        index: TestedIndex = TantivyIndex.create(tmp_path_factory.mktemp("keyword") / "index")
+        saw(suite, request.param)
         yield index
-    finally:
         index.close()
+        return
+    url: str = request.getfixturevalue("opensearch_url")
+    name = new_name()
+    spread = {"shards": 3, "route_by_tenant": False} if request.param == SPREAD else {}
+    index = opensearch_index(settings_at(url, **spread), name)
+    saw(suite, f"{request.param} at {url}")
+    yield index
+    index.close()
+    drop(url, name)
 
 
 @dataclass
