@@ -21,7 +21,7 @@ from canonical.store.database import Database, Role
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.feed import FeedSettings, LogFeed
 from gnomon.settings import Settings
-from gnomon.wiring import BY_EVENTS, PAGES
+from gnomon.shadows import BY_EVENTS, PAGES
 from inference.local import WordLlamaEmbedder
 from inference.protocols import Name
 from projectors.protocol import Applied, Page, Projector

@@ -2,51 +2,34 @@
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+from canonical.domain.log import Mark
 from canonical.errors import StateUnusableError
 from canonical.store import epochs, migrate, projections, retention
-from canonical.store.caches import EmbeddingCache, NameCache, NoEmbeddingCache
 from canonical.store.database import Database, Role, refuse_unsafe
 from canonical.store.embedded import EmbeddedPostgres
-from canonical.store.feed import FeedSettings, LogFeed
-from canonical.store.projections import Generation
 from canonical.store.reading import CanonicalReader
 from canonical.store.state_lock import StateLock
-from gnomon.settings import AUDIT_KEY, Settings
+from gnomon.settings import Settings
+from gnomon.shadows import Shadow, Shadows
 from inference.local import WordLlamaEmbedder
 from inference.openai_compatible import Endpoint, OpenAICompatibleEmbedder
 from inference.protocols import Embedder
-from inference.spacy_recogniser import SpacyRecogniser
-from projectors.audit import schema as audit_schema
-from projectors.audit.signing import Signer
-from projectors.audit.writer import AuditProjector
-from projectors.entity import schema as entity_schema
-from projectors.entity.reader import EntityReader
-from projectors.entity.writer import EntityProjector
-from projectors.keyword import schema as keyword_schema
-from projectors.keyword.embedded.engine import EmbeddedIndex
-from projectors.keyword.reader import KeywordIndexReader
-from projectors.keyword.writer import KeywordProjector
-from projectors.protocol import Projector
-from projectors.vector.embedded.engine import EdgeEngine
-from projectors.vector.reader import PointReader
-from projectors.vector.schema import Shape
-from projectors.vector.vectors import CachedVectors
-from projectors.vector.writer import VectorProjector
 from search.diagnostics import Diagnostics
 from search.metrics import NoMetrics, SearchMetrics
 from search.ports import Engines
 from search.searcher import Searcher
 from search.settings import SearchSettings
 from workers import generations
-from workers.generations import Blueprint, E, Opened
+from workers.crew import Craft, Crew, CrewSettings
 from workers.maintenance import Maintenance
-from workers.runner import Pace, Runner
+from workers.runner import Runner
 
 # A new state takes 70 MB, and the engines map files: a mapped page that finds no space on the disk
 # ends the process as a SIGKILL does, and Postgres stays behind.
@@ -54,14 +37,6 @@ LEAST_FREE_BYTES = 100 << 20
 API_CONNECTIONS = 20
 PROJECTOR_CONNECTIONS = 12
 OWNER_CONNECTIONS = 2
-# The projections in Postgres have no folder: their schema is the migrations'.
-# A page is found by search once all of it is applied: what is slow goes in small ones.
-PAGES = {"entity": 256, "keyword": 512}
-BY_EVENTS = frozenset({"audit"})  # they look at no records
-IN_POSTGRES = {
-    "entity": f"entity {entity_schema.VERSION}",
-    "audit": f"audit {audit_schema.VERSION}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +57,23 @@ class Backend:
     reader: CanonicalReader
     searcher: Searcher
     diagnostics: Diagnostics
-    runners: tuple[Runner, ...]
+    crew: Crew
     maintenance: Maintenance
     epoch: int
+    left: Mapping[str, str]  # projections that can't be worked on in this process, and why
+
+    @property
+    def runners(self) -> list[Runner]:
+        """Return the loops at this moment."""
+        return self.crew.runners
 
     def ailments(self) -> list[tuple[str, str]]:
-        """Name the loops that give no sign of life, or that fail again and again."""
-        asked = [(runner.name, runner.ailment()) for runner in self.runners]
-        return [(name, ailment) for name, ailment in asked if ailment is not None]
+        """Name what is not worked on, and the loops that give no sign of life or fail again."""
+        return [*self.left.items(), *self.crew.ailments()]
 
     def leases_lost(self) -> dict[str, int]:
         """Count, for each projection, the leases that this process lost to others."""
-        return {runner.name: runner.counts.leases_lost for runner in self.runners}
+        return self.crew.leases_lost()
 
     def chores_failed(self) -> dict[str, int]:
         """Count how often each chore of this process has failed."""
@@ -101,8 +81,7 @@ class Backend:
 
     def hint(self) -> None:
         """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
-        for runner in self.runners:
-            runner.wake()
+        self.crew.wake()
 
 
 @contextmanager
@@ -146,7 +125,7 @@ def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) ->
                killed is free at once. Nothing is served before the epoch is settled. Projections
                that `settings.rebuild` names are built anew from canonical state.
     Raises:    StateInUseError; StateUnusableError; StoreNotStartedError; StoreUnavailableError;
-               UnsafeStoreError; EngineMismatchError.
+               UnsafeStoreError.
     """
     with ExitStack() as stack:
         state = stack.enter_context(StateLock(settings.folder())).identity
@@ -180,75 +159,50 @@ class _Assembly:
         self._metrics, self._stack = metrics, stack
         self._embedder = _embedder(settings)
         self._reader = CanonicalReader(databases.api)
+        self._shadows = Shadows(settings, databases.projector, databases.api, self._embedder, stack)
 
     def backend(self, owner: str) -> Backend:
         """Open the engines, then the search, then the loops, whose leases are `owner`'s."""
-        vector = self._open(self._vector_blueprint())
-        keyword = self._open(
-            Blueprint(
-                "keyword", keyword_schema.fingerprint(), EmbeddedIndex.create, EmbeddedIndex.open
-            )
-        )
-        epoch = self._settled_epoch([vector.engine, keyword.engine])
-        entity, audit = self._in_postgres("entity"), self._in_postgres("audit")
+        cast = self._shadows
+        shadows: dict[str, Shadow[Any]] = {
+            "vector": cast.vector,
+            "keyword": cast.keyword,
+            "entity": cast.entity,
+            "audit": cast.audit,
+        }
+        epoch = self._settled_epoch([mark for one in shadows.values() for mark in one.marks()])
         share = self._settings.diagnostics_share
         diagnostics = Diagnostics(self._reader, sample=share, metrics=self._metrics)
         engines = Engines(
             canonical=self._reader,
-            vector=PointReader(vector.engine),
-            keyword=KeywordIndexReader(keyword.engine),
-            entity=EntityReader(self._databases.api, generation=entity.number),
+            vector=cast.vector.reader,
+            keyword=cast.keyword.reader,
+            entity=cast.entity.reader,
             embedder=self._embedder,
         )
         searcher = self._searcher(engines, diagnostics)
-        vectors = CachedVectors(self._embedder, self._embedding_cache())
-        signer = Signer.at(self._settings.folder() / AUDIT_KEY)
-        names = self._recogniser(), NameCache(self._databases.projector)
-        runners = self._run(
-            {
-                "vector": (vector.generation, VectorProjector(vector.engine, vectors)),
-                "keyword": (keyword.generation, KeywordProjector(keyword.engine)),
-                "entity": (entity, EntityProjector(*names, generation=entity.number)),
-                "audit": (audit, AuditProjector(signer, generation=audit.number)),
-            },
-            epoch,
-            owner,
-        )
+        self._rebuild([one.craft for one in shadows.values() if one.craft is not None])
         return Backend(
             self._settings,
             self._databases,
             self._reader,
             searcher,
             diagnostics,
-            runners,
+            self._crew([one.craft for one in shadows.values() if one.craft is not None], owner),
             self._maintain(),
             epoch,
+            {name: one.ailment for name, one in shadows.items() if one.ailment is not None},
         )
 
-    def _open(self, blueprint: Blueprint[E]) -> Opened[E]:
-        folder: Path = self._settings.folder() / blueprint.name
-        opened = generations.open_generation(
-            blueprint,
-            folder,
-            self._databases.projector,
-            rebuild=blueprint.name in self._settings.rebuild,
-        )
-        self._stack.callback(opened.engine.close)
-        return opened
-
-    def _vector_blueprint(self) -> Blueprint[EdgeEngine]:
-        shape = Shape(self._embedder.model, self._embedder.dimension)
-        return Blueprint(
-            "vector",
-            shape.fingerprint(),
-            lambda folder: EdgeEngine.create(folder, shape),
-            lambda folder: EdgeEngine.open(folder, shape),
-        )
-
-    def _settled_epoch(self, engines: list[EdgeEngine | EmbeddedIndex]) -> int:
-        marks = [mark for engine in engines for mark in engine.marks().values()]
+    def _settled_epoch(self, marks: Sequence[Mark]) -> int:
         rewound = generations.rewound(self._databases.projector, marks)
         return epochs.settle(self._databases.owner, (mark.epoch for mark in marks), rewound=rewound)
+
+    def _rebuild(self, crafts: Sequence[Craft]) -> None:
+        """Begin what the settings name anew; an embedded engine was when it was opened."""
+        for craft in crafts:
+            if craft.alone is None and craft.name in self._settings.rebuild:
+                generations.rebuild(self._databases.projector, craft.name, craft.schema_hash)
 
     def _searcher(self, engines: Engines, diagnostics: Diagnostics) -> Searcher:
         settings = SearchSettings(
@@ -260,59 +214,13 @@ class _Assembly:
         self._stack.callback(searcher.close)
         return searcher
 
-    def _recogniser(self) -> SpacyRecogniser:
-        recogniser = SpacyRecogniser(self._settings.entity_model)
-        self._stack.callback(recogniser.close)
-        return recogniser
-
-    def _in_postgres(self, name: str) -> Generation:
-        return generations.table_generation(
-            self._databases.projector,
-            name,
-            IN_POSTGRES[name],
-            rebuild=name in self._settings.rebuild,
-        )
-
-    def _embedding_cache(self) -> EmbeddingCache | NoEmbeddingCache:
-        if self._settings.embedder == "wordllama":
-            return NoEmbeddingCache()
-        return EmbeddingCache(self._databases.projector, self._embedder.model)
-
-    def _run(
-        self, projectors: dict[str, tuple[Generation, Projector]], epoch: int, owner: str
-    ) -> tuple[Runner, ...]:
-        runners = tuple(
-            self._runner(
-                name,
-                generation,
-                projector,
-                FeedSettings(
-                    projection=name,
-                    generation=generation.number,
-                    epoch=epoch,
-                    owner=owner,
-                    lasting=self._settings.lease(),
-                    parked_cap=self._settings.parked_cap,
-                    records=name not in BY_EVENTS,
-                ),
-            )
-            for name, (generation, projector) in projectors.items()
-        )
-        for runner in runners:
-            runner.start()
-            self._stack.callback(runner.stop)
-        return runners
-
-    def _runner(
-        self, name: str, generation: Generation, projector: Projector, feed: FeedSettings
-    ) -> Runner:
-        database = self._databases.projector
-        most = PAGES.get(name, self._settings.page_events)
-        pace = Pace(
-            page_events=min(most, self._settings.page_events), renew_s=self._settings.lease_s / 3
-        )
-        caught_up = generations.go_live(database, name, generation)
-        return Runner(name, LogFeed(database, feed), projector, pace=pace, caught_up=caught_up)
+    def _crew(self, crafts: Sequence[Craft], owner: str) -> Crew:
+        lasting, cap = self._settings.lease(), self._settings.parked_cap
+        settings = CrewSettings(owner=owner, lasting=lasting, parked_cap=cap)
+        crew = Crew(self._databases.projector, crafts, settings)
+        self._stack.callback(crew.stop)
+        crew.start()
+        return crew
 
     def _maintain(self) -> Maintenance:
         settings, projector = self._settings, self._databases.projector

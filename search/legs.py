@@ -104,9 +104,11 @@ class Legs:
         self.statistics: Statistics | None = None
         self.factors: dict[UUID, EntityFactor] = {}
         self.asked: dict[Leg, Asked] = {}
+        self._generations: Mapping[Leg, int] = {}
 
-    def prepare(self, serving: Sequence[Leg]) -> None:
-        """Choose the legs to ask."""
+    def prepare(self, serving: Mapping[Leg, int]) -> None:
+        """Choose the legs to ask, each with the generation that serves."""
+        self._generations = serving
         find: Mapping[Leg, Callable[[int], Found]] = {
             Leg.VECTOR: self._nearest,
             Leg.KEYWORD: self._best,
@@ -140,24 +142,27 @@ class Legs:
         return [a.shortfall for a in self.asked.values() if a.shortfall is not None]
 
     def _nearest(self, limit: int) -> Found:
-        return self._engines.vector.nearest(
+        reader = self._engines.vector(self._generations[Leg.VECTOR])
+        return reader.nearest(
             self.vector.get(), visible=self._query.visible, limit=limit, timeout=self._budget
         )
 
     def _best(self, limit: int) -> Found:
         if not self._terms:
             return ()
-        visible, words = self._query.visible, self._engines.keyword
+        visible = self._query.visible
+        words = self._engines.keyword(self._generations[Leg.KEYWORD])
         if self.statistics is None:
             self.statistics = words.statistics(self._terms, tenant=visible.scope.tenant)
         return words.best(self._terms, visible=visible, limit=limit, timeout=self._budget)
 
     def _linked(self, limit: int) -> Found:
+        reader = self._engines.entity(self._generations[Leg.ENTITY])
         if not self.names:
-            self.names = self._engines.entity.names_in(self._query.text)
+            self.names = reader.names_in(self._query.text)
         if not self.names:
             return ()
-        linked = self._engines.entity.linked(self.names, self._query.visible, limit)
+        linked = reader.linked(self.names, self._query.visible, limit)
         for hit in linked:
             held = self.factors.get(hit.memory_id)
             if held is None or hit.score > held.boost:

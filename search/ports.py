@@ -1,8 +1,8 @@
 """What a search needs of the canonical store, the readers and the models: nothing more."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from canonical.domain.records import Record
@@ -15,6 +15,11 @@ from projectors.protocol import KeywordReader, VectorReader
 
 class Served(Protocol):
     """How far a projection's live generation has come."""
+
+    @property
+    def generation(self) -> int:
+        """Return its number; 0 if there is none."""
+        ...
 
     @property
     def state(self) -> str:
@@ -146,12 +151,24 @@ class Words(KeywordReader, Protocol):
         ...
 
 
+R = TypeVar("R")
+
+# The reader of a generation: the one whose watermarks the search has read, or records that are in
+# neither would be missing. Asked in the leg's time; raises TransientError or HaltError.
+Of = Callable[[int], R]
+
+
+def always(reader: R) -> Of[R]:
+    """Return the same reader for every generation: where there is but one in a process's life."""
+    return lambda _generation: reader
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
     """Everything a search asks."""
 
     canonical: Canonical
-    vector: VectorReader
-    keyword: Words
-    entity: EntityReader
+    vector: Of[VectorReader]
+    keyword: Of[Words]
+    entity: Of[EntityReader]
     embedder: Embedder

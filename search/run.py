@@ -49,7 +49,7 @@ class Run:
         """
         self._degraded += health.shortfalls(served, self._settings)
         serving = health.serving(served)
-        self.legs.prepare(serving)
+        self.legs.prepare({leg: served[leg].generation for leg in serving})
         wait = self.legs.start(self._pool, self._limit)
         tail = self._read_tail(health.tail_floor(served, serving))
         wait()

@@ -95,10 +95,14 @@ class Runner:
             if not self._passed.wait_for(done, timeout_s):
                 raise TimeoutError(f"{self.name}: not done within {timeout_s} s")
 
-    def stop(self, timeout_s: float = 30.0) -> None:
-        """Finish the page at hand, give the leases back and end; safe twice."""
+    def ask_to_stop(self) -> None:
+        """Say that it is to end after the page at hand, and wait for nothing."""
         self._stop.set()
         self._wake.set()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Finish the page at hand, give the leases back and end; safe twice."""
+        self.ask_to_stop()
         for thread in self._threads:
             thread.join(timeout_s)
 

@@ -180,6 +180,48 @@ class Generation:
     schema_hash: str
 
 
+def decide(conn: Connection, projection: str) -> None:
+    """Be alone in deciding about a projection's generations, until the transaction ends.
+
+    Raises: StoreUnavailableError, when another one takes longer than the lock's time-out.
+    """
+    conn.execute(named("decide_generation"), {"projection": projection})
+
+
+def working(conn: Connection, names: Sequence[str]) -> dict[str, list[Generation]]:
+    """Return the generations of projections that serve or are being built, the oldest first."""
+    found = conn.execute(named("working_generations"), {"projections": list(names)}).all()
+    return {
+        name: [
+            Generation(row.generation, row.state, row.schema_hash)
+            for row in found
+            if row.projection == name
+        ]
+        for name in names
+    }
+
+
+def epoch(conn: Connection) -> int:
+    """Return the log's epoch."""
+    return int(conn.execute(named("epoch")).scalar_one())
+
+
+def serve(conn: Connection, projection: str, generation: int, *, may_have_come: int) -> bool:
+    """Let a generation serve in the place of the one before, if it is still built and caught up.
+
+    `may_have_come`: positions that it may be behind. Guarantee: of several processes at once one
+    does it, and no older generation ever takes the place of a newer one.
+    """
+    decide(conn, projection)
+    named_one = {"projection": projection, "generation": generation}
+    asked = {**named_one, "may_have_come": may_have_come}
+    if not conn.execute(named("may_serve"), asked).scalar_one():
+        return False
+    conn.execute(named("retire"), {**named_one, "error": f"generation {generation} serves"})
+    set_state(conn, projection, generation, "live")
+    return True
+
+
 def find_generation(conn: Connection, projection: str) -> Generation | None:
     """Return the newest generation of a projection that is live or being built, locked."""
     row = conn.execute(named("find_generation"), {"projection": projection}).one_or_none()
@@ -247,5 +289,6 @@ def any_unknown(conn: Connection, marks: Sequence[Mark]) -> bool:
         "positions": [mark.pos for mark in marks],
         "ids": [mark.memory_id for mark in marks],
         "revs": [mark.rev for mark in marks],
+        "epochs": [mark.epoch for mark in marks],
     }
     return bool(conn.execute(named("unknown_marks"), parameters).scalar_one())

@@ -16,7 +16,7 @@ from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
 from projectors.keyword.reader import KeywordIndexReader
 from projectors.vector.reader import PointReader
-from search.ports import Engines
+from search.ports import Engines, always
 from search.query import Query
 from search.searcher import Searcher
 from search.settings import SearchSettings
@@ -43,11 +43,11 @@ class Found:
         self.opened = [stack.enter_context(one.opened()) for one in self.shadows]
         vector, keyword = (opened.projector._engine for opened in self.opened)  # type: ignore[attr-defined]
         self.embedder = self.opened[0].projector._vectors._embedder  # type: ignore[attr-defined]
-        down: Any = DownEngine()
+        down: Any = always(DownEngine())
         engines = Engines(
             canonical=CanonicalReader(self.shadows[0].api),
-            vector=PointReader(vector),
-            keyword=KeywordIndexReader(keyword),
+            vector=always(PointReader(vector)),
+            keyword=always(KeywordIndexReader(keyword)),
             entity=down,
             embedder=self.embedder,
         )

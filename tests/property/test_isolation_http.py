@@ -18,7 +18,7 @@ from canonical.store.database import Database, Role
 from canonical.store.reading import CanonicalReader
 from inference.fakes import HashEmbedder
 from projectors.entity.reader import EntityReader
-from search.ports import Engines
+from search.ports import Engines, always
 from search.searcher import Searcher
 from tests.support import described
 from tests.support.hostile import DOORS, NAMES, Extent, Sent, addressed, requests
@@ -185,8 +185,8 @@ def forgetful(house: House) -> Iterator[Client]:
     """A client of ours at such a server, over the same Postgres; its tail is all of the log."""
     url = house.backend.databases.api.engine.url.render_as_string(hide_password=False)
     database = Forgetful(url, Role.API)
-    reader, down = CanonicalReader(database), DownEngine()
-    entity: Any = EntityReader(database, generation=house.generation("entity"))
+    reader, down = CanonicalReader(database), always(DownEngine())
+    entity: Any = always(EntityReader(database, generation=house.generation("entity")))
     searcher = Searcher(
         Engines(canonical=reader, vector=down, keyword=down, entity=entity, embedder=HashEmbedder())
     )

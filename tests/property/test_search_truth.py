@@ -19,7 +19,7 @@ from projectors.keyword.relevance import coverage
 from projectors.protocol import Hit
 from search.answer import Answer, Leg, Shortfall
 from search.health import CONTENT_LEGS
-from search.ports import Engines
+from search.ports import Engines, always
 from search.query import Query
 from search.relevance import meaning
 from search.searcher import Searcher
@@ -168,9 +168,9 @@ def _liar(engine: Engine, stored: Sequence[Record]) -> Callable[[list[Hit], Visi
 def _search(world: World, query: Query, with_: SearchSettings = SETTINGS) -> Answer:
     made = Engines(
         canonical=world.store,
-        vector=world.vector,
-        keyword=world.keyword,
-        entity=world.entity,
+        vector=always(world.vector),
+        keyword=always(world.keyword),
+        entity=always(world.entity),
         embedder=world.embedder,
     )
     searcher = Searcher(made, with_)

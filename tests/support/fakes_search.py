@@ -59,6 +59,7 @@ def visible(scope: Scope = ALICE, **changes: Any) -> Visible:
 
 @dataclass
 class Served:
+    generation: int = 1
     state: str = "live"
     marks: Mapping[int, int] = field(default_factory=dict)
     lag: Mapping[int, int] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from gnomon.api.app import create_app
 from gnomon.api.services import Services
 from gnomon.api.wire import Wire
 from inference.fakes import HashEmbedder
-from search.ports import Engines
+from search.ports import Engines, always
 from search.searcher import Searcher
 from tests.support.postgres import Server
 
@@ -118,7 +118,7 @@ class Api:
             for role, n in ((Role.API, 20), (Role.PROJECTOR, 4), (Role.OWNER, 2))
         )
         reader = CanonicalReader(api)
-        down: Any = DownEngine()
+        down: Any = always(DownEngine())
         engines = Engines(
             canonical=reader, vector=down, keyword=down, entity=down, embedder=HashEmbedder()
         )

@@ -17,7 +17,7 @@ from canonical.errors import (
 )
 from projectors.protocol import Hit
 from search.answer import BELOW_THRESHOLD, BEYOND_TOP_K, Answer, Leg, Shortfall
-from search.ports import Engines
+from search.ports import Engines, always
 from search.query import Query
 from search.searcher import Searcher
 from search.settings import SearchSettings
@@ -42,9 +42,9 @@ class Bench:
         w = self.world
         engines = Engines(
             canonical=w.store,
-            vector=w.vector,
-            keyword=w.keyword,
-            entity=w.entity,
+            vector=always(w.vector),
+            keyword=always(w.keyword),
+            entity=always(w.entity),
             embedder=w.embedder,
         )
         self.searchers.append(made := Searcher(engines, settings))

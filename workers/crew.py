@@ -1,0 +1,229 @@
+"""Keeps a runner at work for each generation that this process may write, as Postgres says."""
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+from canonical.errors import EngineMismatchError, GnomonError
+from canonical.store import projections
+from canonical.store.database import Database
+from canonical.store.feed import FeedSettings, LogFeed
+from canonical.store.projections import Generation
+from projectors.protocol import Projector
+from workers import generations
+from workers.faults import placed, told
+from workers.late import LateProjector
+from workers.runner import Pace, Runner
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0  # how late a process may notice that another generation is worked on
+STATES = ("live", "building")
+
+
+@dataclass(frozen=True, slots=True)
+class Craft:
+    """How one projection is worked on in this process.
+
+    projector: opens what writes to a generation; see `LateProjector` for what it may raise.
+    alone:     an embedded engine's only generation, whatever others Postgres names.
+    """
+
+    name: str
+    schema_hash: str
+    projector: Callable[[Generation], LateProjector | Projector]
+    pace: Pace
+    records: bool = True
+    alone: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewSettings:
+    """What all runners of a process have in common."""
+
+    owner: str
+    lasting: timedelta
+    parked_cap: int
+    states: Sequence[str] = STATES
+    threads: int = 1
+    look_s: float = LOOK_S
+
+
+class Key(NamedTuple):
+    """What a hand works on. The epoch guards its writes: a hand of an earlier one ends."""
+
+    name: str
+    generation: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """One generation at work in this process."""
+
+    generation: Generation
+    projector: LateProjector | Projector
+    runners: Sequence[Runner]
+
+
+class Crew:
+    """The runners of one process, for all its projections.
+
+    Guarantee: a generation that another process began, made live, retired or lost is noticed within
+               `look_s`, without a restart; one that is built as something else than this process
+               writes is left alone and named. Nothing that goes wrong in a look ends it.
+    """
+
+    def __init__(self, database: Database, crafts: Sequence[Craft], settings: CrewSettings) -> None:
+        """`database` serves as the projector. Nothing runs yet."""
+        self._database, self._settings = database, settings
+        self._crafts = {craft.name: craft for craft in crafts}
+        self._hands: dict[Key, Hand] = {}
+        self._left: dict[str, str] = {}  # projections that can't be worked on, and why
+        self._error: Exception | None = None  # of the last look
+        self._lost = dict.fromkeys(self._crafts, 0)  # leases, of runners that are gone
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="crew", daemon=True)
+
+    def start(self) -> None:
+        """Look once, then go on looking in a thread until `stop`.
+
+        Raises: StoreUnavailableError.
+        """
+        self.look()
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """End every runner after the page at hand, all at once, and give the leases back."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._end(list(self._hands), timeout_s)
+
+    @property
+    def runners(self) -> list[Runner]:
+        """Return the runners at this moment."""
+        return [runner for hand in list(self._hands.values()) for runner in hand.runners]
+
+    def wake(self, projection: str | None = None, generation: int | None = None) -> int:
+        """Say that there may be work, of one projection or of all; returns how many runners heard.
+
+        It never blocks and never fails, and a lost one costs only time.
+        """
+        heard = [
+            runner
+            for key, hand in list(self._hands.items())
+            if projection in (None, key.name) and generation in (None, key.generation)
+            for runner in hand.runners
+        ]
+        for runner in heard:
+            runner.wake()
+        return len(heard)
+
+    def ailments(self) -> list[tuple[str, str]]:
+        """Name what is not worked on, and the loops that fail again and again."""
+        asked = [(runner.name, runner.ailment()) for runner in self.runners]
+        ill = [(name, ailment) for name, ailment in asked if ailment is not None]
+        if self._error is not None:
+            ill.append(("generations", f"they can't be read: {told(self._error)}"))
+        return [*self._left.items(), *ill]
+
+    def leases_lost(self) -> dict[str, int]:
+        """Count, for each projection, the leases that this process lost to others."""
+        lost = dict(self._lost)
+        for key, hand in list(self._hands.items()):
+            lost[key.name] += sum(runner.counts.leases_lost for runner in hand.runners)
+        return lost
+
+    def look(self) -> None:
+        """Bring the runners into line with the generations that Postgres names.
+
+        Raises: StoreUnavailableError.
+        """
+        with self._database.transaction() as conn:
+            found = projections.working(conn, list(self._crafts))
+            epoch = projections.epoch(conn)
+        for name, craft in self._crafts.items():
+            if not found[name] and craft.alone is None:
+                found[name] = [generations.current(self._database, name, craft.schema_hash)]
+        wanted = {Key(name, one.number, epoch): one for name, one in self._ours(found)}
+        self._end([key for key in self._hands if key not in wanted])
+        for key, generation in wanted.items():
+            if key not in self._hands:
+                self._hands[key] = self._begun(self._crafts[key.name], generation, epoch)
+
+    def _ours(self, found: Mapping[str, Sequence[Generation]]) -> Iterator[tuple[str, Generation]]:
+        left: dict[str, str] = {}
+        for name, working in found.items():
+            craft = self._crafts[name]
+            if craft.alone not in (None, *(one.number for one in working)):
+                left[name] = f"generation {craft.alone}, which is this process's, was given up"
+            for one in working:
+                if craft.alone not in (None, one.number) or one.state not in self._settings.states:
+                    continue
+                try:
+                    generations.require_schema(one, name, craft.schema_hash)
+                    yield name, one
+                except EngineMismatchError as exc:
+                    left[name] = str(exc)
+        for name in left.keys() - self._left.keys():
+            log.error("%s is not worked on: %s", name, left[name])
+        self._left = left
+
+    def _begun(self, craft: Craft, generation: Generation, epoch: int) -> Hand:
+        projector = craft.projector(generation)
+        runners = [
+            self._runner(craft, generation, projector, epoch) for _ in range(self._settings.threads)
+        ]
+        for runner in runners:
+            runner.start()
+        return Hand(generation, projector, runners)
+
+    def _runner(
+        self, craft: Craft, generation: Generation, projector: Projector, epoch: int
+    ) -> Runner:
+        settings = self._settings
+        feed = FeedSettings(
+            projection=craft.name,
+            generation=generation.number,
+            epoch=epoch,
+            # Runners of one process are as much strangers as those of two.
+            owner=f"{settings.owner}.{secrets.token_hex(3)}",
+            lasting=settings.lasting,
+            parked_cap=settings.parked_cap,
+            records=craft.records,
+        )
+        return Runner(
+            craft.name,
+            LogFeed(self._database, feed),
+            projector,
+            pace=craft.pace,
+            caught_up=generations.go_live(self._database, craft.name, generation),
+        )
+
+    def _end(self, keys: Sequence[Key], timeout_s: float = 30.0) -> None:
+        ended = [(key.name, self._hands.pop(key)) for key in keys]
+        for _, hand in ended:
+            for runner in hand.runners:
+                runner.ask_to_stop()
+        for name, hand in ended:
+            for runner in hand.runners:
+                runner.stop(timeout_s)
+                self._lost[name] += runner.counts.leases_lost
+            if isinstance(hand.projector, LateProjector):
+                hand.projector.close()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._settings.look_s):
+            try:
+                self.look()
+                self._error = None
+            # The outermost guard of the thread: if it ended, nothing new would be noticed, unseen.
+            except Exception as exc:  # noqa: BLE001
+                self._error = exc
+                said = exc.code if isinstance(exc, GnomonError) else placed(exc)
+                log.warning("generations not read, tried again: %s", said)
