@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from canonical.domain.clock import SystemClock
 from canonical.errors import ForbiddenError
 from canonical.store import api_keys
+from gnomon import traces
 from gnomon.api.app import create_app
 from gnomon.api.metrics import Metrics
 from gnomon.api.security import is_loopback
@@ -35,7 +36,7 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
             `open_backend` raises.
     """
     metrics = Metrics()
-    with open_backend(settings, metrics=metrics) as backend:
+    with traces.exported(settings), open_backend(settings, metrics=metrics) as backend:
         is_open = not api_keys.any_was_made(backend.databases.owner)
         if is_open and not is_loopback(settings.host):
             raise _beyond_loopback(settings.host)

@@ -57,6 +57,14 @@ class Settings(BaseSettings):
     )
     queries_days: int = Field(7, ge=1, description="Days that unused diagnostics are kept.")
 
+    # What is told to whoever watches
+    traces_url: str | None = Field(
+        None, description="OTLP/HTTP endpoint that spans are sent to; none are made without it."
+    )
+    traces_share: float = Field(
+        1.0, ge=0, le=1, description="Share of requests traced, where the caller doesn't say."
+    )
+
     # Projectors
     rebuild: frozenset[str] = Field(
         frozenset(), description="Projections to build anew from canonical state at the start."

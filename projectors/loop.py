@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from canonical import tracing
 from canonical.domain.log import CAUTIOUS_AFTER, PARK_AFTER
 from canonical.errors import HaltError, PoisonError, PositionGapError, WorkersEndedError
 from projectors import isolation
@@ -54,15 +55,25 @@ def run_page(
     if not events:
         return Progress(sound, 0, halted)
     at(Step.PAGE_READ)
-    page = feed.page(events)
-    apply = _isolated if isolate else _apply
-    applied = apply(feed, projector, page, sound)
-    at(Step.PAGE_APPLIED)
-    touched = {mark.shard for mark in page.marks}
-    moved = feed.advance([lease for lease in sound if lease.shard in touched], page, applied)
-    at(Step.WATERMARK_MOVED)
+    with tracing.page("project page", _facts(sound[0], events), (e.trace for e in events)):
+        page = feed.page(events)
+        with tracing.span("write engine"):
+            applied = (_isolated if isolate else _apply)(feed, projector, page, sound)
+        at(Step.PAGE_APPLIED)
+        touched = {mark.shard for mark in page.marks}
+        moved = feed.advance([lease for lease in sound if lease.shard in touched], page, applied)
+        at(Step.WATERMARK_MOVED)
     idle = [lease for lease in sound if lease.shard not in touched]
     return Progress([*moved, *idle], len(events), halted, len(applied.refused))
+
+
+def _facts(lease: Lease, events: Sequence[Event]) -> dict[str, str | int]:
+    """Return what the span of a page says of it."""
+    return {
+        "gnomon.projection": lease.projection,
+        "gnomon.generation": lease.generation,
+        "gnomon.events": len(events),
+    }
 
 
 def _apply(_feed: Feed, projector: Projector, page: Page, leases: Sequence[Lease]) -> Applied:

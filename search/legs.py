@@ -10,6 +10,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from canonical import tracing
 from canonical.errors import GnomonError, PoisonError
 from inference.protocols import Embedder
 from projectors.keyword.relevance import Statistics
@@ -42,7 +43,8 @@ class Asked:
     def find(self, limit: int) -> tuple[Found, float]:
         """Ask the reader; return what it gave and how long it took."""
         began = time.perf_counter()
-        found = self._find(limit)
+        with tracing.span(f"search {self.leg}", {"gnomon.limit": limit}):
+            found = self._find(limit)
         return found, time.perf_counter() - began
 
     def settle(self, future: "Future[tuple[Found, float]]", limit: int, deadline: float) -> None:
@@ -120,7 +122,7 @@ class Legs:
         """Ask every leg that may have more for `limit` hits; return how to wait for them."""
         deadline = time.monotonic() + self._budget.total_seconds()
         begun = [
-            (asked, pool.submit(asked.find, limit))
+            (asked, pool.submit(tracing.carried(asked.find), limit))
             for asked in self.asked.values()
             if asked.can_give_more
         ]

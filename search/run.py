@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from uuid import UUID
 
+from canonical import tracing
 from canonical.domain.records import Record
 from projectors.keyword import analysis
 from projectors.keyword.relevance import Statistics
@@ -208,6 +209,7 @@ class Run:
     def _timed(self, part: str) -> Iterator[None]:
         began = time.perf_counter()
         try:
-            yield
+            with tracing.span(f"search {part}"):
+                yield
         finally:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - began

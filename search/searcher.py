@@ -4,6 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+from canonical import tracing
 from canonical.domain.ids import new_id
 from canonical.domain.visibility import DropReason
 from search.answer import Answer, Considered, Hit
@@ -55,18 +56,26 @@ class Searcher:
         Raises:    StoreUnavailableError, when Postgres doesn't answer.
         Cost:      legs and tail at once, then one read by id; one more of both for each refill.
         """
+        query_id = new_id()
+        tracing.note("query_id", str(query_id))
         if query.top_k < 1:
-            return Answer(query_id=new_id())
+            return Answer(query_id=query_id)
+        with tracing.span("search", {"gnomon.query_id": str(query_id)}) as span:
+            answer = self._found(query_id, query)
+            span.set_attribute("gnomon.degraded", bool(answer.degraded))
+        return answer
+
+    def _found(self, query_id: UUID, query: Query) -> Answer:
         began = time.perf_counter()
         run = Run(query, self._engines, self._settings, self._pool)
         run.start(self._marks.recent())
         ranked = run.finish()
-        answer = self._answer(run, ranked, began)
+        answer = self._answer(query_id, run, ranked, began)
         self._count(answer, run)
         return answer
 
-    def _answer(self, run: Run, ranked: Ranking, began: float) -> Answer:
-        query_id, query = new_id(), run.query
+    def _answer(self, query_id: UUID, run: Run, ranked: Ranking, began: float) -> Answer:
+        query = run.query
         told = self._note(query_id, run, ranked)
         by_id = {one.memory_id: one for one in told} if query.explain else {}
         hits = [

@@ -27,6 +27,7 @@ class Event:
     op: Op
     tenant: str
     at: datetime
+    trace: str | None = None  # of the write, as W3C writes it
 
 
 @value_object

@@ -36,7 +36,7 @@ def _write(writer: Writer, new: NewMemory, key: MutationKey | None) -> Written:
     record = decide.add(new, ids.new_id(), writer.clock.now())
     with writer.database.raw() as conn, keys.refusing_used():
         with one_trip(conn) as cursor:
-            cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+            cursor.execute(statements.for_driver("set_tenant"), writer.binding())
             if key is not None:
                 keys.remember(cursor, writer.tenant, key, [(record.id, 1)])
             keys.claim_source_event(cursor, record, rows.fingerprint(new))
@@ -48,7 +48,7 @@ def _earlier(writer: Writer, new: NewMemory, key: MutationKey | None) -> Written
     """Return what the key or the source event answered before, and bind a new key to it."""
     with writer.database.raw() as conn, keys.refusing_used(), conn.transaction():
         cursor = conn.cursor()
-        cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+        cursor.execute(statements.for_driver("set_tenant"), writer.binding())
         if key is not None and (row := keys.find(conn, writer.tenant, key)) is not None:
             return keys.answer_of(row)[0]
         source = new.provenance

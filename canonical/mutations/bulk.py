@@ -83,7 +83,7 @@ def add_chunks(
 def _attempt(writer: Writer, chunk: Chunk, key: MutationKey | None) -> Batch:
     with writer.database.raw() as conn, keys.refusing_used():
         try:
-            if (earlier := _begin(conn, chunk, writer.tenant, key)) is not None:
+            if (earlier := _begin(conn, chunk, writer, key)) is not None:
                 return earlier
             staging.copy(conn, chunk.staged.data)
             taken = staging.settle(conn, writer.tenant) if chunk.staged.has_events else []
@@ -95,11 +95,11 @@ def _attempt(writer: Writer, chunk: Chunk, key: MutationKey | None) -> Batch:
 
 
 def _begin(
-    conn: psycopg.Connection, chunk: Chunk, tenant: str, key: MutationKey | None
+    conn: psycopg.Connection, chunk: Chunk, writer: Writer, key: MutationKey | None
 ) -> Batch | None:
-    conn.execute(statements.for_driver("set_tenant"), {"tenant": tenant})
+    conn.execute(statements.for_driver("set_tenant"), writer.binding())
     conn.execute(statements.for_driver("create_incoming"))
-    row = None if key is None else keys.find(conn, tenant, key)
+    row = None if key is None else keys.find(conn, writer.tenant, key)
     return None if row is None else _replayed(row, chunk)
 
 

@@ -223,7 +223,7 @@ def _delete_page(writer: Writer, page: ScopePage) -> PageDeleted:
         conn.transaction(),
         conn.cursor() as cursor,
     ):
-        cursor.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+        cursor.execute(statements.for_driver("set_tenant"), writer.binding())
         row = None if page.key is None else keys.find(conn, writer.tenant, page.key)
         if row is not None:
             return PageDeleted(keys.answer_of(row), page.kept_rest(row["outcome"]), replayed=True)
@@ -306,7 +306,7 @@ def _keyed(
         with writer.database.raw() as conn, keys.refusing_used():
             try:
                 with gathered(conn):
-                    conn.execute(statements.for_driver("set_tenant"), {"tenant": writer.tenant})
+                    conn.execute(statements.for_driver("set_tenant"), writer.binding())
                     locked = records.locking(conn, writer.tenant, [memory_id])
                     # Under the record's lock: a twin may have committed while we waited for it.
                     earlier = None if key is None else keys.finding(conn, writer.tenant, key)

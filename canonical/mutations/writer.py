@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from canonical import tracing
 from canonical.domain.clock import Clock
 from canonical.domain.commands import Caller
 from canonical.store.database import Database
@@ -19,3 +20,7 @@ class Writer:
     def tenant(self) -> str:
         """Return the tenant that everything is written for."""
         return self.caller.tenant
+
+    def binding(self) -> dict[str, str]:
+        """Return what `set_tenant` binds a transaction to: the tenant, and the trace at hand."""
+        return {"tenant": self.tenant, "trace": tracing.traceparent()}

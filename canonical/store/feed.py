@@ -267,6 +267,7 @@ def _event(row: rows.Row) -> Event:
         _OPS[row["op"]],
         row["tenant"],
         row["at"],
+        row["trace"],
     )
 
 

@@ -33,6 +33,7 @@ metadata = MetaData()
 TEXT_PARTITIONS = 8  # tables with text: an erase rewrites only the partitions it touched
 NOW = text("now()")
 EMPTY_OBJECT = text("'{}'::jsonb")
+TRACE = text("NULLIF(current_setting('gnomon.trace'::text, true), ''::text)")
 
 
 def _when(name: str, *, required: bool = False) -> Column[object]:
@@ -77,6 +78,7 @@ outbox = Table(
     Column("op", Text, nullable=False),
     Column("tenant", Text, nullable=False),
     _stamp("at"),
+    Column("trace", Text, server_default=TRACE),  # W3C traceparent of the write, if it is traced
     # A reader knows shard and position; the segment is one in each partition.
     PrimaryKeyConstraint("shard", "pos", "segment", name="outbox_pkey"),
     Index("outbox_tail", "tenant", "shard", "pos"),

@@ -12,6 +12,7 @@ from starlette.routing import Match
 from canonical.errors import GnomonError
 from canonical.store import projections
 from gnomon.api import gate, health, openapi, problems
+from gnomon.api.entrance import Entrance
 from gnomon.api.gate import Gate
 from gnomon.api.refusals import MalformedBodyError, MethodNotAllowedError, NoSuchRouteError
 from gnomon.api.routes import ROUTES
@@ -42,6 +43,9 @@ def create_app(services: Services, *, version: str) -> FastAPI:
     app.add_exception_handler(Exception, _fault)
     app.openapi = functools.partial(openapi.document, version)  # type: ignore[method-assign]
     app.add_middleware(OpenDoor, keys=door.keys)
+    inside = app.build_middleware_stack
+    # Around all of it, also around Starlette's own answer to a fault.
+    app.build_middleware_stack = lambda: Entrance(inside())  # type: ignore[method-assign]
     app.router.route_class = gate.route_class(door, {r.endpoint: r.rule for r in ROUTES})
     for route in ROUTES:
         app.router.add_api_route(

@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 
 from fastapi import Response
 
+from canonical import tracing
 from canonical.domain import answers, commands, door
 from canonical.domain.answers import Batch, Refused, Written
 from canonical.domain.commands import MutationKey, NewMemory
@@ -135,7 +136,7 @@ class Run:
             for source in lines.cut(self._upload.read, CHUNK_LINES, line_bytes):
                 prepared = self._prepare(source)
                 self._settle()
-                self._at_work = prepared, committer.submit(self._commit, prepared)
+                self._at_work = prepared, committer.submit(tracing.carried(self._commit), prepared)
         finally:
             self._settle()
 

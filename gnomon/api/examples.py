@@ -214,6 +214,7 @@ PROBLEM: Final[Example] = {
     "detail": "text: is blank; allowed: a text of 1 to 65536 bytes",
     "code": "invalid_input",
     "hint": "Change the named field as the message says.",
+    "request_id": "019ad5b2c0de7a1b8c2d3e4f5a6b7c8d",
     "field": "text",
 }
 

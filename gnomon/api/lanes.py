@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TypeVar
 
+from canonical import tracing
 from gnomon.api.refusals import OverloadedError
 from gnomon.api.services import ApiSettings
 
@@ -42,7 +43,9 @@ class Lane:
         else:
             await self._free.acquire()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._pool, tracing.carried(work)
+            )
         finally:
             self._free.release()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from canonical import tracing
 from canonical.domain.answers import Written
 from canonical.errors import GnomonError
 from gnomon.api.services import Services
@@ -13,12 +14,13 @@ REPLAYED = "replayed"
 
 @contextmanager
 def counted(services: Services, command: str) -> Iterator[None]:
-    """Count a command that is refused or fails by its error's code."""
-    try:
-        yield
-    except GnomonError as exc:
-        services.metrics.wrote(command, exc.code)
-        raise
+    """Trace a command, and count one that is refused or fails by its error's code."""
+    with tracing.span("write", {"gnomon.command": command}):
+        try:
+            yield
+        except GnomonError as exc:
+            services.metrics.wrote(command, exc.code)
+            raise
 
 
 def committed(services: Services, command: str, written: Sequence[Written]) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from canonical import tracing
 from canonical.errors import GnomonError, TransientError
 from gnomon.api.refusals import InternalError
 from gnomon.api.rendering import line
@@ -19,6 +20,8 @@ FIELDS: Final = ("field", "expected", "current", "size", "limit", "unit")
 def document(exc: GnomonError) -> dict[str, Any]:
     """Describe a deliberate error."""
     said = {name: value for name in FIELDS if (value := getattr(exc, name, None)) is not None}
+    if (request_id := tracing.request_id()) is not None:
+        said["request_id"] = request_id
     summary = (inspect.getdoc(type(exc)) or "").partition("\n")[0]
     return {
         "type": f"urn:gnomon:error:{exc.code}",

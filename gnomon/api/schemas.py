@@ -306,6 +306,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "Problem": _answer(
         {"type": TEXT, "title": TEXT, "status": COUNT, "detail": TEXT, **ERROR},
         {
+            "request_id": {**TEXT, "description": "As in X-Request-Id, and in the server's log."},
             "field": {**TEXT, "description": "Which value, when it is one."},
             "expected": COUNT,
             "current": {**COUNT, "description": "The record's current version."},

@@ -111,7 +111,7 @@ class StressWriter:
     def roll_back(self) -> None:
         """Take positions, then change our mind; half of the time only after a while."""
         with self.database.raw() as conn:
-            conn.execute(statements.for_driver("set_tenant"), {"tenant": TENANT})
+            conn.execute(statements.for_driver("set_tenant"), {"tenant": TENANT, "trace": ""})
             conn.execute(
                 "SELECT * FROM append_events(ARRAY[gen_random_uuid()], ARRAY[1::bigint],"
                 " ARRAY[1], ARRAY['add'])"

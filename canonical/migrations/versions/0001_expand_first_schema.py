@@ -1,11 +1,14 @@
 """The first schema: tables, partitions, row-level security, privileges, the log's one function."""
 
-from alembic import op
+from pathlib import Path
 
-from canonical.store.tables import TEXT_PARTITIONS, metadata
+from alembic import op
 
 revision = "0001"
 down_revision = None
+
+TABLES = Path(__file__).with_suffix(".sql")
+TEXT_PARTITIONS = 8
 
 SHARDS = 16  # a power of two; fixed when the log is made
 TENANT = "nullif(current_setting('gnomon.tenant', true), '')"
@@ -136,7 +139,7 @@ CREATE AGGREGATE audit_chain(entry bytea, head bytea) (SFUNC = audit_chain_step,
 
 def upgrade() -> None:
     """Make the schema in an empty database, as the role `gnomon_owner`."""
-    metadata.create_all(op.get_bind())
+    op.get_bind().exec_driver_sql(TABLES.read_text())
     for table in ("memory", "memory_version", "message"):
         for n in range(TEXT_PARTITIONS):
             op.execute(
