@@ -1,4 +1,4 @@
-"""What a vector index on this machine holds after its process was killed."""
+"""What a vector index holds after the process that wrote to it was killed."""
 
 import itertools
 import random
@@ -17,17 +17,21 @@ from canonical.errors import (
 )
 from tests.support import vector_child
 from tests.support.vector_index import (
+    IDS,
+    IMPLEMENTATIONS,
     Corner,
     EdgeIndex,
+    OpenIndex,
+    index_on,
 )
 
 
 class Child:
     """The process of tests/support/vector_child.py, and what it says is durable."""
 
-    def __init__(self, directory: Path, first_page: int) -> None:
+    def __init__(self, index: OpenIndex, first_page: int) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", vector_child.__name__, str(directory), str(first_page)],
+            [sys.executable, "-m", vector_child.__name__, str(first_page), *index.address],
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
         )
@@ -55,21 +59,36 @@ def expected_after(pages: int) -> dict[UUID, tuple[int, Status]]:
     return expected
 
 
+def settled(index: OpenIndex) -> dict[UUID, tuple[int, Status | None]]:
+    """Return what it holds once a server has done what the killed process had still sent."""
+    before: dict[UUID, tuple[int, Status | None]] | None = None
+    while True:
+        now = {memory: (held, status) for memory, held, status in index.scan()}
+        if now == before:
+            return now
+        before = now
+
+
+@pytest.fixture(params=IMPLEMENTATIONS, ids=IDS)
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenIndex]:
+    """An index of this test alone, closed."""
+    with index_on(request, tmp_path) as made:
+        made.close()
+        yield made
+
+
 @pytest.mark.parametrize("seed", range(2))
-def test_a_kill_loses_nothing_that_was_applied(tmp_path: Path, seed: int) -> None:
+def test_a_kill_loses_nothing_that_was_applied(index: OpenIndex, seed: int) -> None:
     """P3: SIGKILL at any moment, again and again, in updates and in flushes."""
-    index = EdgeIndex(tmp_path / "index")
-    index.create()
-    index.close()
     rng, done = random.Random(seed), 0
     for _ in range(2):
-        child = Child(tmp_path / "index", done)
+        child = Child(index, done)
         wanted = rng.randint(1, 25)
         said = [*child.pages(wanted)]
         assert said == list(range(done, done + wanted)), "the child must have come so far"
         done = [done - 1, *said, *child.kill()][-1] + 1
         index.open()
-        held = {mid: (g, status) for mid, g, status in index.scan()}
+        held = settled(index)
         after = expected_after(done + 1)  # of the page at hand any part may be there
         for memory, expected in expected_after(done).items():
             assert held[memory] in (expected, after[memory])
@@ -86,7 +105,7 @@ def test_a_second_process_is_refused_with_a_clear_word(tmp_path: Path) -> None:
     index = EdgeIndex(tmp_path / "index")
     index.create()
     index.close()
-    child = Child(tmp_path / "index", 0)
+    child = Child(index, 0)
     try:
         assert list(child.pages(1)) == [0]
         with pytest.raises(EngineUnavailableError, match="another process"):

@@ -31,7 +31,8 @@ from tests.support.vector_index import (
     NOW,
     SHAPE,
     Corner,
-    VectorIndex,
+    OpenIndex,
+    index_on,
     page_of,
     record,
     vector_of,
@@ -46,19 +47,19 @@ EVERYTHING = settings(
 @pytest.fixture(scope="module", params=IMPLEMENTATIONS, ids=IDS)
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An index that tests share: each has a tenant of its own."""
-    with request.param(tmp_path_factory.mktemp("shared")) as index:
+    with index_on(request, tmp_path_factory.mktemp("shared")) as index:
         yield index
 
 
 @pytest.fixture(params=IMPLEMENTATIONS, ids=IDS)
-def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VectorIndex]:
+def index(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenIndex]:
     """An index of this test alone."""
-    with request.param(tmp_path) as made:
+    with index_on(request, tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def corner(shared: VectorIndex) -> Corner:
+def corner(shared: OpenIndex) -> Corner:
     return Corner(shared)
 
 
@@ -78,7 +79,7 @@ def state_at(memory: UUID, version: int, scope: Scope) -> Record:
 
 @EVERYTHING
 @given(data=st.data())
-def test_the_highest_version_wins_in_every_order(shared: VectorIndex, data: st.DataObject) -> None:
+def test_the_highest_version_wins_in_every_order(shared: OpenIndex, data: st.DataObject) -> None:
     """O-04, E-11: versions 1 to 5 and a delete, every order, with repeats, pages of 1 to 6."""
     corner = Corner(shared)
     memories = [uuid4(), uuid4()]
@@ -109,9 +110,7 @@ def test_the_highest_version_wins_in_every_order(shared: VectorIndex, data: st.D
 
 @EVERYTHING
 @given(data=st.data())
-def test_any_order_of_pages_ends_in_the_same_index(
-    shared: VectorIndex, data: st.DataObject
-) -> None:
+def test_any_order_of_pages_ends_in_the_same_index(shared: OpenIndex, data: st.DataObject) -> None:
     """O-04, through the projector: pages are repeated and overtake each other."""
     corner = Corner(shared)
     memories = [uuid4() for _ in range(3)]
@@ -146,7 +145,7 @@ def test_a_write_that_was_held_up_changes_nothing(corner: Corner) -> None:
     may_go_on.set()
     thread.join(10)
     assert [hit.rev for hit in corner.find()] == [2]
-    assert zombie.projector.stale == 1  # type: ignore[attr-defined]
+    assert zombie.projector.stale == 1
 
 
 def test_an_older_write_is_counted_and_no_error(corner: Corner) -> None:
@@ -185,7 +184,7 @@ def test_many_guards_in_one_page(corner: Corner) -> None:
     assert [held[m] for m in memories] == [guard(1, max(7 + n, 20)) for n in range(40)]
 
 
-def test_a_tombstone_stays_dead_and_keeps_nothing(index: VectorIndex) -> None:
+def test_a_tombstone_stays_dead_and_keeps_nothing(index: OpenIndex) -> None:
     """E-02: deleted and erased, also after the index was closed and opened."""
     corner = Corner(index)
     deleted, erased, kept = corner.add("tea one", "tea two", "tea three", metadata={"a": 1})
@@ -231,7 +230,7 @@ def test_a_record_that_the_model_refuses_is_named_and_the_rest_is_written(corner
     assert set(corner.found()) == {good.id, bad.id}
 
 
-def test_a_model_that_is_down_refuses_nothing_and_moves_nothing(index: VectorIndex) -> None:
+def test_a_model_that_is_down_refuses_nothing_and_moves_nothing(index: OpenIndex) -> None:
     """P12: a dead engine is not a bad record."""
     corner = Corner(index)
     corner.vectors.embedder.down = True
@@ -285,7 +284,7 @@ def test_superseded_facts_are_shown_as_of_their_time_or_when_asked_for(corner: C
 # Marks
 
 
-def test_marks_are_kept_with_the_page_and_move_forward_only(index: VectorIndex) -> None:
+def test_marks_are_kept_with_the_page_and_move_forward_only(index: OpenIndex) -> None:
     corner = Corner(index)
     corner.apply(record("tea", corner.scope), marks=[mark(0, 5), mark(15, 9)])
     corner.apply(record("tea", corner.scope), marks=[mark(0, 4), mark(7, 1)])  # a page again
@@ -299,7 +298,7 @@ def test_marks_are_kept_with_the_page_and_move_forward_only(index: VectorIndex) 
     assert len(Corner(index, corner.tenant).found()) == 2
 
 
-def test_an_index_behind_its_watermark_is_named(index: VectorIndex) -> None:
+def test_an_index_behind_its_watermark_is_named(index: OpenIndex) -> None:
     """An old copy of the files came back, or they were lost."""
     Corner(index).apply(marks=[mark(0, 5)])
     index.require_reached({0: 5, 1: 0})
@@ -308,7 +307,7 @@ def test_an_index_behind_its_watermark_is_named(index: VectorIndex) -> None:
             index.require_reached(watermarks)
 
 
-def test_a_scan_names_everything_once_in_the_order_of_ids(index: VectorIndex) -> None:
+def test_a_scan_names_everything_once_in_the_order_of_ids(index: OpenIndex) -> None:
     corner = Corner(index)
     records = [record("tea", corner.scope, rev=1 + n % 3) for n in range(2_300)]
     corner.apply(*records, marks=[mark(n, 1) for n in range(16)])
@@ -323,7 +322,7 @@ def test_a_scan_names_everything_once_in_the_order_of_ids(index: VectorIndex) ->
 @pytest.mark.parametrize(
     "shape", [Shape("hash", DIMENSION + 1), Shape("another", DIMENSION)], ids=["dimension", "model"]
 )
-def test_another_model_or_dimension_is_refused_by_name(index: VectorIndex, shape: Shape) -> None:
+def test_another_model_or_dimension_is_refused_by_name(index: OpenIndex, shape: Shape) -> None:
     """E-06: both numbers and both models are named, and nothing is changed."""
     corner = Corner(index)
     corner.add("tea")
@@ -337,7 +336,7 @@ def test_another_model_or_dimension_is_refused_by_name(index: VectorIndex, shape
     assert len(Corner(index, corner.tenant).found()) == 1
 
 
-def test_a_closed_index_says_so(index: VectorIndex) -> None:
+def test_a_closed_index_says_so(index: OpenIndex) -> None:
     corner = Corner(index)
     index.close()
     with pytest.raises(EngineUnavailableError):
@@ -376,6 +375,6 @@ def test_searches_go_on_while_pages_are_written(corner: Corner) -> None:
     assert len(corner.find(limit=1_000)) == 50 + 2 * 8 * 20
 
 
-def test_a_page_of_nothing_is_nothing(index: VectorIndex) -> None:
+def test_a_page_of_nothing_is_nothing(index: OpenIndex) -> None:
     applied = Corner(index).projector.apply(page_of([]))
     assert (dict(applied.refused), index.marks(), index.count(live=False)) == ({}, {}, 0)

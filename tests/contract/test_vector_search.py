@@ -24,7 +24,8 @@ from tests.support.vector_index import (
     NOW,
     SOON,
     Corner,
-    VectorIndex,
+    OpenIndex,
+    index_on,
     record,
     vector_of,
 )
@@ -38,12 +39,12 @@ EVERYTHING = settings(
 @pytest.fixture(scope="module", params=IMPLEMENTATIONS, ids=IDS)
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An index that tests share: each has a tenant of its own."""
-    with request.param(tmp_path_factory.mktemp("shared")) as index:
+    with index_on(request, tmp_path_factory.mktemp("shared")) as index:
         yield index
 
 
 @pytest.fixture
-def corner(shared: VectorIndex) -> Corner:
+def corner(shared: OpenIndex) -> Corner:
     return Corner(shared)
 
 
@@ -143,7 +144,7 @@ ODD_IDS = [
 
 
 @pytest.mark.parametrize("field", ["user_id", "agent_id", "run_id", "tenant"])
-def test_each_id_finds_exactly_its_own(shared: VectorIndex, field: str) -> None:
+def test_each_id_finds_exactly_its_own(shared: OpenIndex, field: str) -> None:
     """S-08: an id is a value, whatever its characters, and equals itself only."""
     corner = Corner(shared)
 
@@ -341,9 +342,7 @@ def seen_and_allowed(
 
 @EVERYTHING
 @given(data=st.data())
-def test_the_engine_shows_exactly_what_may_be_seen(
-    shared: VectorIndex, data: st.DataObject
-) -> None:
+def test_the_engine_shows_exactly_what_may_be_seen(shared: OpenIndex, data: st.DataObject) -> None:
     """S-09, E-05, E-10, P5: the same ids as `drop_reason`, for any records and any question."""
     corner = Corner(shared)
     tenants = [corner.tenant, corner.tenant + "x"]
@@ -358,7 +357,7 @@ def test_the_engine_shows_exactly_what_may_be_seen(
 @given(metadata=st.lists(METADATA, min_size=1, max_size=8), wheres=st.lists(FILTERS, max_size=8))
 @example(metadata=[{}], wheres=[AnyOf(()), AllOf(()), Not(AnyOf(())), Not(AllOf(()))])
 def test_a_filter_selects_exactly_what_it_means(
-    shared: VectorIndex, metadata: list[dict[str, Any]], wheres: list[Filter]
+    shared: OpenIndex, metadata: list[dict[str, Any]], wheres: list[Filter]
 ) -> None:
     """S-09, E-10: nothing but the filter decides, so each example tests it on each record."""
     corner = Corner(shared)
@@ -372,7 +371,7 @@ def test_a_filter_selects_exactly_what_it_means(
 
 @EVERYTHING
 @given(data=st.data())
-def test_far_moments_hide_nothing(shared: VectorIndex, data: st.DataObject) -> None:
+def test_far_moments_hide_nothing(shared: OpenIndex, data: st.DataObject) -> None:
     """Q: an engine may show a little more than may be seen, never less: year 1 to 9999."""
     corner = Corner(shared)
     moments = st.one_of(FAR, NEAR)
@@ -393,7 +392,7 @@ def test_far_moments_hide_nothing(shared: VectorIndex, data: st.DataObject) -> N
 @settings(EVERYTHING, max_examples=100)
 @example(number=0.1 + 0.2)
 def test_a_number_comes_back_from_the_engine_as_the_same_double(
-    shared: VectorIndex, number: float
+    shared: OpenIndex, number: float
 ) -> None:
     """S-09: the bound is the number itself, so one bit lost on the way would show."""
     corner = Corner(shared)

@@ -266,7 +266,7 @@ class FaultyProxy:
         """Return where clients find it."""
         return f"http://127.0.0.1:{self._port}"
 
-    def plan(self, fault: Fault, *, method: str = "", path: str = "", times: int = 1) -> None:
+    def plan(self, fault: Fault, method: str = "", path: str = "", *, times: int = 1) -> None:
         """Break the next requests of this method whose path holds this."""
         with self._lock:
             self._plan.append(Planned(fault, method, path, times))

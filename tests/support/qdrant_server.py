@@ -6,12 +6,11 @@ It knows the calls that Gnomon's adapter makes and refuses everything else. What
 to what was seen of Qdrant 1.19: a conditional upsert that changed nothing answers `completed`; a
 new id is inserted whatever the condition says; a collection whose server was killed comes back
 `grey`, takes reads and writes, and stays so until its optimiser's settings are touched. What was
-acknowledged is on disk. There is no cluster, no approximate search and no gRPC.
+acknowledged survives its being killed. There is no cluster, no approximate search and no gRPC.
 """
 
 import argparse
 import json
-import os
 import re
 import signal
 import ssl
@@ -132,7 +131,7 @@ class Collection:
 
     def index(self, body: dict[str, Any]) -> dict[str, Any]:
         name, shown, operation = index_of(body)
-        self._update(operation)
+        self.shard.update(operation)
         self._save({"payload_schema": {**self.config["payload_schema"], name: shown}})
         return self._done()
 
@@ -146,7 +145,7 @@ class Collection:
             )
         points = [point(found, self._size) for found in of_type(told["points"], list, "points")]
         where = filter_of(told["update_filter"]) if "update_filter" in told else None
-        self._update(UpdateOperation.upsert_points(points, where))
+        self.shard.update(UpdateOperation.upsert_points(points, where))
         return self._done()
 
     def retrieve(self, body: dict[str, Any]) -> list[dict[str, Any]]:
@@ -194,12 +193,6 @@ class Collection:
     def close(self) -> None:
         self.shard.flush()
         self.shard.close()
-
-    def _update(self, operation: UpdateOperation) -> None:
-        self.shard.update(operation)
-        for path in (self._directory / "edge" / "wal").iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
 
     def _done(self) -> dict[str, Any]:
         self._operations += 1

@@ -1,17 +1,17 @@
 """A process that projects pages into a vector index until it is killed.
 
-Usage: vector_child.py DIRECTORY FIRST_PAGE. Prints the number of each page once it is durable.
+Usage: vector_child.py FIRST_PAGE ADDRESS…, which is an `OpenIndex.address`. Prints the number of
+each page once it is durable.
 Page n holds memories 10·n … 10·n + 9 as rev 1 and once more those of page n - 1, deleted if even.
 """
 
 import sys
-from pathlib import Path
 from uuid import UUID
 
 from canonical.domain.records import Record, Status
 from canonical.domain.scope import Scope
 from projectors.protocol import Mark
-from tests.support.vector_index import EdgeIndex, Embedded, page_of, record
+from tests.support.vector_index import Embedded, at_address, page_of, record
 
 PAGE = 10
 
@@ -38,10 +38,10 @@ def page(number: int) -> list[Record]:
 
 
 def main() -> None:
-    index = EdgeIndex(Path(sys.argv[1]), flush_points=70)
+    number, address = int(sys.argv[1]), sys.argv[2:]
+    index = at_address(address)
     index.open()
     projector = index.projector(Embedded())
-    number = int(sys.argv[2])
     while True:
         mark = Mark(3, number + 1, memory_id(number * PAGE), 1, 1)
         projector.apply(page_of(page(number), marks=[mark]))

@@ -7,11 +7,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import numpy as np
+import pytest
 from typing_extensions import override
 
 from canonical.domain.records import Kind, Record, Status
@@ -19,7 +20,7 @@ from canonical.domain.scope import Scope
 from canonical.domain.visibility import Visible
 from canonical.errors import PoisonError
 from inference.fakes import HashEmbedder
-from projectors.protocol import Applied, Hit, Mark, Page, Projector, VectorReader
+from projectors.protocol import Applied, Hit, Mark, Page
 from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.mapping import IndexWrite
 from projectors.vector.port import VectorEngine
@@ -30,6 +31,7 @@ from projectors.vector.schema import Shape
 from projectors.vector.vectors import Vector, Vectors
 from projectors.vector.writer import VectorProjector
 from tests.support.qdrant import REAL_URL, stand_in
+from tests.support.seen import saw
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOON = timedelta(seconds=10)
@@ -37,7 +39,7 @@ DIMENSION = 32
 EMBEDDER = HashEmbedder(DIMENSION)
 SHAPE = Shape(EMBEDDER.model, DIMENSION)
 
-MakeIndex = Callable[[Path], AbstractContextManager["VectorIndex"]]
+MakeIndex = Callable[[Path], AbstractContextManager["OpenIndex"]]
 
 _tenants = itertools.count(1)
 
@@ -85,29 +87,17 @@ class Embedded:
         return {record.id: answer for record, answer in zip(records, found, strict=True)}
 
 
-class VectorIndex(Protocol):
-    """One generation of a vector index, as its contract sees it."""
-
-    @property
-    def reader(self) -> VectorReader: ...
-    def projector(self, vectors: Vectors) -> Projector: ...
-    def write(self, writes: Sequence[IndexWrite], marks: Iterable[Mark]) -> int: ...
-    def marks(self) -> Mapping[int, Mark]: ...
-    def require_reached(self, watermarks: Mapping[int, int]) -> None: ...
-    def guards(self, memory_ids: Sequence[UUID]) -> Mapping[UUID, int]: ...
-    def scan(self) -> Iterable[tuple[UUID, int, Status | None]]: ...
-    def count(self, *, live: bool) -> int: ...
-    def open_again(self, shape: Shape) -> None: ...
-    def reopen(self) -> None: ...
-    def close(self) -> None: ...
-
-
 @dataclass
 class OpenIndex(ABC):
     """A generation on some engine: opened, closed and opened again as tests like."""
 
     engine: VectorEngine = field(init=False)
     reader: PointReader = field(init=False)
+
+    @property
+    @abstractmethod
+    def address(self) -> list[str]:
+        """Return where another process finds it."""
 
     @abstractmethod
     def create(self) -> None: ...
@@ -164,6 +154,11 @@ class EdgeIndex(OpenIndex):
     directory: Path
     flush_points: int = 20_000
 
+    @property
+    @override
+    def address(self) -> list[str]:
+        return [str(self.directory)]
+
     @override
     def create(self) -> None:
         self._serve(EdgeEngine.create(self.directory, SHAPE, flush_points=self.flush_points))
@@ -181,6 +176,11 @@ class ServerIndex(OpenIndex):
     settings: QdrantSettings
     name: str = field(default_factory=lambda: f"gnomon_test_{uuid4().hex}")
 
+    @property
+    @override
+    def address(self) -> list[str]:
+        return [self.settings.url, self.name]
+
     @override
     def create(self) -> None:
         self._serve(QdrantIndex.create(self.settings, self.name, SHAPE))
@@ -190,8 +190,15 @@ class ServerIndex(OpenIndex):
         self._serve(QdrantIndex.open(self.settings, self.name, shape))
 
 
+def at_address(address: list[str]) -> OpenIndex:
+    """Find an index by its address, not yet open; Edge's flushes often."""
+    if len(address) == 1:
+        return EdgeIndex(Path(address[0]), flush_points=70)
+    return ServerIndex(QdrantSettings(url=address[0]), address[1])
+
+
 @contextmanager
-def qdrant_edge(directory: Path) -> Iterator[EdgeIndex]:
+def qdrant_edge(directory: Path) -> Iterator[OpenIndex]:
     index = EdgeIndex(directory / "index")
     index.create()
     try:
@@ -201,13 +208,13 @@ def qdrant_edge(directory: Path) -> Iterator[EdgeIndex]:
 
 
 @contextmanager
-def qdrant_stand_in(directory: Path) -> Iterator[ServerIndex]:
+def qdrant_stand_in(directory: Path) -> Iterator[OpenIndex]:
     with stand_in(directory / "server") as server, server_index(server.url) as index:
         yield index
 
 
 @contextmanager
-def qdrant_server(_directory: Path) -> Iterator[ServerIndex]:
+def qdrant_server(_directory: Path) -> Iterator[OpenIndex]:
     """A collection of its own on the real server that the environment names."""
     assert REAL_URL is not None
     with server_index(REAL_URL) as index:
@@ -234,11 +241,19 @@ IMPLEMENTATIONS: list[MakeIndex] = [
 IDS = [make.__name__ for make in IMPLEMENTATIONS]
 
 
+@contextmanager
+def index_on(request: pytest.FixtureRequest, directory: Path) -> Iterator[OpenIndex]:
+    """Make an index on the implementation that a fixture is parametrised with, and say so."""
+    saw(Path(request.node.path).stem, request.param.__name__)
+    with request.param(directory) as index:
+        yield index
+
+
 @dataclass
 class Corner:
     """An index with a tenant of its own: what one test or one example may fill."""
 
-    index: VectorIndex
+    index: OpenIndex
     tenant: str = field(default_factory=new_tenant)
     vectors: Embedded = field(default_factory=Embedded)
 
