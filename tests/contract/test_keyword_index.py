@@ -359,7 +359,21 @@ def test_every_time_that_canonical_takes_fits(corner: Corner, year: int) -> None
 
 
 ODD_IDS = [
-    *("a-b", "a b", "a/b c", "../a", "o'brien", "x:y", 'a"b', "用户1", "AND", "-1", "a.b", "a"),
+    *(
+        "a-b",
+        "a b",
+        "a,b",
+        "a/b c",
+        "../a",
+        "o'brien",
+        "x:y",
+        'a"b',
+        "用户1",
+        "AND",
+        "-1",
+        "a.b",
+        "a",
+    ),
     *(
         "A-B",
         "é",

@@ -1,10 +1,11 @@
 """The connection to an OpenSearch cluster: who we are to it, its time-outs, its version."""
 
+import base64
 import importlib
 import logging
 import socket
 from collections.abc import Callable
-from threading import Timer
+from threading import Event, Timer
 from typing import Any
 
 import urllib3
@@ -13,7 +14,7 @@ from typing_extensions import override
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.response import HTTPResponse
 
-from canonical.errors import EngineMismatchError
+from canonical.errors import EngineUnavailableError, EngineUnsupportedError
 from projectors.keyword.opensearch.failures import in_our_terms, reading
 from projectors.keyword.opensearch.settings import OpenSearchSettings
 
@@ -47,7 +48,7 @@ def connect(settings: OpenSearchSettings) -> OpenSearch:
 def require_server(client: OpenSearch, *, timeout_s: float) -> None:
     """Refuse a server that is no OpenSearch, or too old; warn of one that is newer than tried.
 
-    Raises: EngineMismatchError, which names both versions. EngineUnavailableError.
+    Raises: EngineUnsupportedError, which names both versions. EngineUnavailableError.
     """
     with in_our_terms("version"):
         answer = client.info(params={"request_timeout": timeout_s})
@@ -57,7 +58,7 @@ def require_server(client: OpenSearch, *, timeout_s: float) -> None:
         version = tuple(int(part) for part in number.split("-", maxsplit=1)[0].split(".")[:2])
     needed = f"OpenSearch {_dotted(OLDEST)} or newer"
     if name != "opensearch" or version < OLDEST:
-        raise EngineMismatchError(f"the server is {name} {number}; this needs {needed}")
+        raise EngineUnsupportedError(f"the server is {name} {number}; this needs {needed}")
     if version[0] > TRIED[0]:
         log.warning("OpenSearch is %s; tried with %s", number, _dotted(TRIED))
 
@@ -70,22 +71,28 @@ def _credentials(settings: OpenSearchSettings) -> Any:
     if settings.aws_region is not None:
         return Urllib3AWSV4SignerAuth(_aws_credentials(), settings.aws_region, settings.aws_service)
     if settings.username is not None:
-        return (settings.username, settings.password or "")
+        return _basic(settings.username, settings.password or "")
     return None
+
+
+def _basic(username: str, password: str) -> Callable[..., dict[str, str]]:
+    """Sign each request; the client itself takes no signs beyond Latin-1."""
+    told = base64.b64encode(f"{username}:{password}".encode()).decode()
+    return lambda *_: {"authorization": f"Basic {told}"}
 
 
 def _aws_credentials() -> Any:
     """Find the credentials as AWS's own tools do: environment, profile, the machine's role.
 
-    Raises: EngineMismatchError, when botocore is not installed or finds none.
+    Raises: EngineUnavailableError, when botocore is not installed or finds none.
     """
     try:
         session = importlib.import_module("botocore.session")
     except ImportError as exc:
-        raise EngineMismatchError("requests to AWS are signed by botocore: install it") from exc
+        raise EngineUnavailableError("requests to AWS are signed by botocore: install it") from exc
     found = session.get_session().get_credentials()
     if found is None:
-        raise EngineMismatchError("botocore finds no AWS credentials")
+        raise EngineUnavailableError("botocore finds no AWS credentials")
     return found
 
 
@@ -97,8 +104,10 @@ def _in_time(connection: HTTPConnection, receive: Callable[[], HTTPResponse]) ->
     """
     if not isinstance(connection.timeout, int | float):
         return receive()
+    over = Event()
 
     def cut() -> None:
+        over.set()
         if connection.sock is not None:
             socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
@@ -107,6 +116,10 @@ def _in_time(connection: HTTPConnection, receive: Callable[[], HTTPResponse]) ->
     timer.start()
     try:
         return receive()
+    except Exception as exc:
+        if over.is_set():
+            raise TimeoutError("the answer was not whole in time") from exc
+        raise
     finally:
         timer.cancel()
 

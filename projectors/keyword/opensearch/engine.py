@@ -23,7 +23,7 @@ from projectors.keyword.mapping import IndexWrite
 from projectors.keyword.opensearch import client as clients
 from projectors.keyword.opensearch import documents, queries
 from projectors.keyword.opensearch.bulk import Item
-from projectors.keyword.opensearch.failures import in_our_terms, kind_of, reading
+from projectors.keyword.opensearch.failures import LOST, in_our_terms, kind_of, reading
 from projectors.keyword.opensearch.sending import Sender
 from projectors.keyword.opensearch.settings import OpenSearchSettings
 from projectors.keyword.opensearch.view import OpenSearchView, Place
@@ -65,8 +65,8 @@ class OpenSearchIndex:
     ) -> Self:
         """Make an empty index of a name that is free, and open it.
 
-        Raises: EngineMismatchError, when an index or an alias has that name, or the server is too
-                old. EngineUnavailableError.
+        Raises: EngineMismatchError, when an index or an alias has that name.
+                EngineUnsupportedError, when the server is too old. EngineUnavailableError.
         """
         with ExitStack() as opened:
             client = _connected(settings, opened)
@@ -98,7 +98,7 @@ class OpenSearchIndex:
         Guarantee: never creates one: a lost index is not answered with an empty one.
         Raises:    EngineMismatchError, when there is none, or one of another schema, analysis or
                    settings that can't be changed, or the alias is none: build it again, or
-                   publish it. EngineUnavailableError.
+                   publish it. EngineUnsupportedError. EngineUnavailableError.
         """
         with ExitStack() as opened:
             client = _connected(settings, opened)
@@ -113,12 +113,18 @@ class OpenSearchIndex:
     def drop(settings: OpenSearchSettings, name: str) -> None:
         """Delete an index for good, with its documents; nothing happens if it is gone already.
 
-        Raises: EngineMismatchError, when the name is an alias. EngineUnavailableError.
+        Raises: EngineUnavailableError, also when the name is an alias.
         """
         with ExitStack() as opened:
             client = _connected(settings, opened)
-            with in_our_terms("drop"), suppress(NotFoundError):
-                client.indices.delete(index=name, params={"expand_wildcards": "none"})
+            with in_our_terms("drop"):
+                try:
+                    answer = client.indices.delete(index=name, params={"expand_wildcards": "none"})
+                except NotFoundError as exc:
+                    if kind_of(exc) not in LOST:
+                        raise
+                    return
+            _require_acknowledged("drop", answer)
 
     def close(self) -> None:
         """Give the connections up."""
@@ -152,13 +158,14 @@ class OpenSearchIndex:
         ]
         with in_our_terms("publish"):
             try:
-                self._client.indices.update_aliases(body={"actions": actions})
+                answer = self._client.indices.update_aliases(body={"actions": actions})
             except RequestError as exc:
                 if kind_of(exc) not in ALIAS_TAKEN:
                     raise
                 raise EngineMismatchError(
                     f"publish: {alias} is the name of an index, so it can't be an alias"
                 ) from exc
+        _require_acknowledged("publish", answer)
 
     def write(
         self,
@@ -185,12 +192,12 @@ class OpenSearchIndex:
 
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the guard of each of these memories that the index holds, dead or alive."""
-        ids = [memory_id.hex for memory_id in memory_ids]
-        return {
-            UUID(hex=found["_id"]): found["_version"]
-            for start in range(0, len(ids), ASKED_AT_ONCE)
-            for found in self._found("guards", queries.held(ids[start : start + ASKED_AT_ONCE]))
-        }
+        ids, held = [memory_id.hex for memory_id in memory_ids], dict[UUID, int]()
+        for start in range(0, len(ids), ASKED_AT_ONCE):
+            found = self._found("guards", queries.held(ids[start : start + ASKED_AT_ONCE]))
+            with reading("guards"):
+                held |= {UUID(hex=one["_id"]): int(one["_version"]) for one in found}
+        return held
 
     def marks(self) -> dict[int, Mark]:
         """Return, per shard, the last event whose page the index holds."""
@@ -343,11 +350,19 @@ def _probes(client: OpenSearch, name: str, shards: int) -> tuple[str, ...]:
     return tuple(found.values()) or ("0",)
 
 
+def _require_acknowledged(operation: str, answer: Any) -> None:
+    with reading(operation):
+        if not answer["acknowledged"]:
+            raise EngineUnavailableError(f"{operation}: not all of the cluster has heard of it yet")
+
+
 def _require_alias(client: OpenSearch, alias: str) -> None:
     with in_our_terms("open"):
         try:
             answer = client.indices.get_alias(name=alias)
         except NotFoundError as exc:
+            if not isinstance(exc.info, dict):  # a proxy's, say
+                raise
             raise EngineMismatchError(
                 f"open: there is no alias {alias} (an index of that name is none)"
             ) from exc

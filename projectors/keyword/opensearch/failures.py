@@ -13,21 +13,20 @@ from opensearchpy.exceptions import (
 from canonical.errors import EngineMismatchError, EngineUnavailableError
 
 TOO_LARGE = 413
-# Not now: busy, away, blocked, or our credentials are refused, which heals when they are set right.
-NOT_NOW = frozenset({401, 403, 408, 425, 429})
-SERVER = 500
-NOT_FOUND = 404
+BUSY = frozenset({429, 503})
 LOST = frozenset({"index_not_found_exception", "aliases_not_found_exception"})
-CLOSED = frozenset({"index_closed_exception"})
 
 
 @contextmanager
 def in_our_terms(operation: str) -> Iterator[None]:
     """Re-raise the client's errors as what should be done about them.
 
-    Raises: EngineUnavailableError, when it may go through later. A write may have happened: to
-            repeat it is safe, to take it for done is not. EngineMismatchError, when the index is
-            lost, or the server refuses the request for good.
+    Guarantee: whatever the server, or the way to it, does ends in one of these.
+    Raises:    EngineUnavailableError: no usable answer. A write may have happened: to repeat it is
+               safe, to take it for done is not. Also when our credentials, rights or requests are
+               refused, or the index is closed or blocked: nothing is lost, and it goes on once that
+               is mended. EngineMismatchError: the server itself says that the index is gone; an
+               index is given up and built again on its word alone.
     """
     try:
         yield
@@ -54,24 +53,16 @@ def kind_of(exc: TransportError) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def is_busy(exc: TransportError) -> bool:
-    """Tell whether the server answered that it has too much to do, or is not ready."""
-    return exc.status_code in (429, 503)
-
-
 def _translated(
     operation: str, exc: TransportError
 ) -> EngineUnavailableError | EngineMismatchError:
     status, kind = exc.status_code, kind_of(exc)
     if not isinstance(status, int):
         return EngineUnavailableError(f"{operation}: {_silence(exc)}")
-    said = f"{operation}: OpenSearch answered {status}" + (f", {kind}" if kind else "")
+    said = f"{operation}: OpenSearch answered {status}, {kind or 'and not as it does'}"
     if kind in LOST:
         return EngineMismatchError(f"{said}: the index or the alias is gone")
-    # Without a kind a 404 is not the index's: an address or a proxy is wrong, and can be mended.
-    if status in NOT_NOW or status >= SERVER or kind in CLOSED or (status == NOT_FOUND):
-        return EngineUnavailableError(said)
-    return EngineMismatchError(f"{said}: it does not take what this version asks")
+    return EngineUnavailableError(said)
 
 
 def _silence(exc: TransportError) -> str:

@@ -15,7 +15,7 @@ from canonical.errors import (
 )
 from projectors.keyword.opensearch import bulk
 from projectors.keyword.opensearch.bulk import Item, Verdict
-from projectors.keyword.opensearch.failures import TOO_LARGE, in_our_terms, is_busy, reading
+from projectors.keyword.opensearch.failures import BUSY, TOO_LARGE, in_our_terms, reading
 from projectors.keyword.opensearch.settings import OpenSearchSettings
 
 _FIRST_PAUSE_S = 0.1
@@ -79,7 +79,7 @@ class Sender:
                             f"{item.key}: OpenSearch refuses it: {kind}"
                         )
                     case _:
-                        raise EngineMismatchError(f"write: {self.alias} is not there: {kind}")
+                        raise EngineMismatchError(f"write: {self.alias} is gone: {kind}")
         return again, kinds
 
     def _request(self, request: Sequence[Item]) -> list[tuple[Verdict, str]]:
@@ -87,9 +87,10 @@ class Sender:
             with in_our_terms("write"):
                 return self._answered(request)
         except EngineUnavailableError as exc:
-            if isinstance(exc.__cause__, TransportError) and is_busy(exc.__cause__):
-                return [(Verdict.AGAIN, f"status {exc.__cause__.status_code}")] * len(request)
-            raise
+            status = getattr(exc.__cause__, "status_code", None)
+            if status not in BUSY:
+                raise
+            return [(Verdict.AGAIN, f"status {status}")] * len(request)
 
     def _answered(self, request: Sequence[Item]) -> list[tuple[Verdict, str]]:
         body = b"".join(item.lines for item in request)
