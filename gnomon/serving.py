@@ -1,7 +1,8 @@
 """A whole server: the backend behind its HTTP application."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -10,7 +11,7 @@ from fastapi import FastAPI
 from canonical.domain.clock import SystemClock
 from canonical.errors import ForbiddenError
 from canonical.store import api_keys
-from gnomon import traces
+from gnomon import traces, wiring
 from gnomon.api.app import create_app
 from gnomon.api.metrics import Metrics
 from gnomon.api.security import is_loopback
@@ -37,13 +38,45 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
     """
     metrics = Metrics()
     with traces.exported(settings), open_backend(settings, metrics=metrics) as backend:
-        is_open = not api_keys.any_was_made(backend.databases.owner)
-        if is_open and not is_loopback(settings.host):
-            raise _beyond_loopback(settings.host)
-        metrics.watch_leases(backend.leases_lost)
-        metrics.watch_chores(backend.chores_failed)
-        services = _services(settings, backend, metrics)
-        yield Running(create_app(services, version=version("gnomon")), backend, is_open)
+        yield _running(settings, backend, metrics)
+
+
+@contextmanager
+def open_door(settings: Settings) -> Iterator[Running]:
+    """Open one of many HTTP processes over one Postgres; the loops run in workers.
+
+    Raises: ForbiddenError, as above; and whatever `wiring.open_door` raises.
+    """
+    metrics = Metrics()
+    with traces.exported(settings), wiring.open_door(settings, metrics=metrics) as backend:
+        yield _running(settings, backend, metrics)
+
+
+def application() -> FastAPI:
+    """Make the application of one process of `gnomon serve`; what it opens, its end closes."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    stack = ExitStack()
+    app = stack.enter_context(open_door(Settings())).app
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(it: FastAPI) -> AsyncIterator[None]:
+        with stack:
+            async with inner(it):
+                yield
+
+    app.router.lifespan_context = lifespan
+    return app
+
+
+def _running(settings: Settings, backend: Backend, metrics: Metrics) -> Running:
+    is_open = not api_keys.any_was_made(backend.databases.owner)
+    if is_open and not is_loopback(settings.host):
+        raise _beyond_loopback(settings.host)
+    metrics.watch_leases(backend.leases_lost)
+    metrics.watch_chores(backend.chores_failed)
+    services = _services(settings, backend, metrics)
+    return Running(create_app(services, version=version("gnomon")), backend, is_open)
 
 
 def _services(settings: Settings, backend: Backend, metrics: Metrics) -> Services:

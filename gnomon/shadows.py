@@ -1,18 +1,22 @@
 """Each projection as this process casts and reads it: on which engine, and what its page holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import SecretStr
 
 from canonical.domain.log import Mark
-from canonical.errors import EngineMismatchError
+from canonical.errors import EngineMismatchError, EngineUnavailableError, GnomonError
 from canonical.store.caches import EmbeddingCache, NameCache, NoEmbeddingCache
 from canonical.store.database import Database
 from canonical.store.projections import Generation
 from gnomon.settings import AUDIT_KEY, Settings
+from inference.local import WordLlamaEmbedder
+from inference.openai_compatible import Endpoint, OpenAICompatibleEmbedder
 from inference.protocols import Embedder
 from inference.spacy_recogniser import SpacyRecogniser
 from projectors.audit import schema as audit_schema
@@ -23,12 +27,16 @@ from projectors.entity.reader import EntityReader
 from projectors.entity.writer import EntityProjector
 from projectors.keyword import schema as keyword_schema
 from projectors.keyword.embedded.engine import EmbeddedIndex
+from projectors.keyword.opensearch.engine import OpenSearchIndex
+from projectors.keyword.opensearch.settings import OpenSearchSettings
 from projectors.keyword.port import KeywordEngine
 from projectors.keyword.reader import KeywordIndexReader
 from projectors.keyword.writer import KeywordProjector
 from projectors.protocol import Projector, VectorReader
 from projectors.vector.embedded.engine import EdgeEngine
 from projectors.vector.port import VectorEngine
+from projectors.vector.qdrant.index import QdrantIndex
+from projectors.vector.qdrant.settings import QdrantSettings
 from projectors.vector.reader import PointReader
 from projectors.vector.schema import Shape
 from projectors.vector.vectors import CachedVectors
@@ -80,36 +88,78 @@ class Shadows:
         settings: Settings,
         projector: Database,
         api: Database,
-        embedder: Embedder,
         stack: ExitStack,
+        *,
+        alone: bool,
     ) -> None:
+        """`alone`: this process has the state folder, and so may open embedded engines."""
         self._settings, self._projector, self._api = settings, projector, api
-        self._embedder, self._stack = embedder, stack
+        self._stack, self._alone = stack, alone
+        self.embedder = _embedder(settings)
+
+    def of(self, names: Iterable[str]) -> dict[str, Shadow[Any]]:
+        """Return the projections of these names."""
+        return {name: getattr(self, name) for name in names}
 
     @cached_property
     def vector(self) -> Shadow[VectorReader]:
-        """Open the vector projection."""
-        shape = Shape(self._embedder.model, self._embedder.dimension)
-        vectors = CachedVectors(self._embedder, self._embedding_cache())
-        blueprint: Blueprint[VectorEngine, Path] = Blueprint(
+        """Open the vector projection, or prepare it on its server."""
+        shape = Shape(self.embedder.model, self.embedder.dimension)
+        vectors = CachedVectors(self.embedder, self._embedding_cache())
+        sides: Sides[VectorEngine, VectorReader] = Sides(
+            lambda engine: VectorProjector(engine, vectors), PointReader
+        )
+        if (server := self._qdrant()) is not None:
+            served: Blueprint[VectorEngine, str] = Blueprint(
+                "vector",
+                f"qdrant {shape.fingerprint()}",
+                lambda place: QdrantIndex.create(server, place, shape),
+                lambda place: QdrantIndex.open(server, place, shape),
+            )
+            return self._on_server(served, sides)
+        embedded: Blueprint[VectorEngine, Path] = Blueprint(
             "vector",
             shape.fingerprint(),
             lambda folder: EdgeEngine.create(folder, shape),
             lambda folder: EdgeEngine.open(folder, shape),
         )
-        sides: Sides[VectorEngine, VectorReader] = Sides(
-            lambda engine: VectorProjector(engine, vectors), PointReader
+        return self._embedded(embedded, sides)
+
+    def _qdrant(self) -> QdrantSettings | None:
+        settings = self._settings
+        if settings.qdrant_url is None:
+            return None
+        return QdrantSettings(
+            url=settings.qdrant_url, api_key=_value(settings.qdrant_key), ca_file=settings.ca_file
         )
-        return self._embedded(blueprint, sides)
 
     @cached_property
     def keyword(self) -> Shadow[Words]:
-        """Open the keyword projection."""
-        blueprint: Blueprint[KeywordEngine, Path] = Blueprint(
+        """Open the keyword projection, or prepare it on its server."""
+        sides: Sides[KeywordEngine, Words] = Sides(KeywordProjector, KeywordIndexReader)
+        if (server := self._opensearch()) is not None:
+            served: Blueprint[KeywordEngine, str] = Blueprint(
+                "keyword",
+                f"opensearch {server.fingerprint()}",
+                lambda place: OpenSearchIndex.create(server, place),
+                lambda place: OpenSearchIndex.open(server, place),
+            )
+            return self._on_server(served, sides)
+        embedded: Blueprint[KeywordEngine, Path] = Blueprint(
             "keyword", keyword_schema.fingerprint(), EmbeddedIndex.create, EmbeddedIndex.open
         )
-        sides: Sides[KeywordEngine, Words] = Sides(KeywordProjector, KeywordIndexReader)
-        return self._embedded(blueprint, sides)
+        return self._embedded(embedded, sides)
+
+    def _opensearch(self) -> OpenSearchSettings | None:
+        settings = self._settings
+        if settings.opensearch_url is None:
+            return None
+        return OpenSearchSettings(
+            urls=tuple(settings.opensearch_url.split(",")),
+            username=settings.opensearch_user,
+            password=_value(settings.opensearch_password),
+            ca_file=settings.ca_file,
+        )
 
     @cached_property
     def entity(self) -> Shadow[Names]:
@@ -143,12 +193,16 @@ class Shadows:
 
     @cached_property
     def _signer(self) -> Signer:
-        return Signer.at(self._settings.folder() / AUDIT_KEY)
+        if (key := _value(self._settings.audit_key)) is not None:
+            return Signer(key.encode())
+        folder = self._settings.folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return Signer.at(folder / AUDIT_KEY)
 
     def _embedding_cache(self) -> EmbeddingCache | NoEmbeddingCache:
         if self._settings.embedder == "wordllama":
             return NoEmbeddingCache()
-        return EmbeddingCache(self._projector, self._embedder.model)
+        return EmbeddingCache(self._projector, self.embedder.model)
 
     def _craft(
         self,
@@ -160,12 +214,20 @@ class Shadows:
     ) -> Craft:
         settings = self._settings
         most = min(PAGES.get(name, settings.page_events), settings.page_events)
-        pace = Pace(page_events=most, renew_s=settings.lease_s / 3)
+        pace = Pace(
+            page_events=most,
+            renew_s=settings.lease_s / 3,
+            idle_s=settings.idle_s,
+            shards=None if self._alone else settings.shards_at_once,
+        )
         return Craft(name, schema_hash, projector, pace, records=name not in BY_EVENTS, alone=alone)
 
     def _embedded(self, blueprint: Blueprint[E, Path], sides: Sides[E, R]) -> Shadow[R]:
         """Open an embedded engine; one of another schema or model is left alone, and named."""
         name = blueprint.name
+        if not self._alone:
+            away = f"the {name} index is embedded in another process; name a server for it"
+            return Shadow(_raising(EngineUnavailableError(away)), None)
         try:
             opened = generations.open_embedded(
                 blueprint,
@@ -182,7 +244,7 @@ class Shadows:
         craft = self._craft(name, blueprint.schema_hash, lambda _: writer, alone=number)
         return Shadow(always(reader), craft, lambda: list(engine.marks().values()))
 
-    def on_server(self, blueprint: Blueprint[E, str], sides: Sides[E, R]) -> Shadow[R]:
+    def _on_server(self, blueprint: Blueprint[E, str], sides: Sides[E, R]) -> Shadow[R]:
         """Prepare a projection on a server: nothing is opened before there is work or a search."""
 
         def write(generation: Generation) -> tuple[Projector, Callable[[], None]]:
@@ -203,8 +265,26 @@ class Shadows:
         )
 
 
-def _raising(error: EngineMismatchError) -> Of[R]:
+def _raising(error: GnomonError) -> Of[R]:
     def refuse(_generation: int) -> R:
         raise error.with_traceback(None)
 
     return refuse
+
+
+def _embedder(settings: Settings) -> Embedder:
+    if settings.embedder == "wordllama":
+        return WordLlamaEmbedder()
+    key = settings.embedder_key
+    return OpenAICompatibleEmbedder(
+        Endpoint(
+            base_url=settings.embedder_url or "https://api.openai.com/v1",
+            model=settings.embedder_model,
+            api_key="none" if key is None else key.get_secret_value(),
+            batch_size=settings.embedder_batch,
+        )
+    )
+
+
+def _value(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -2,32 +2,28 @@
 
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from canonical.domain.log import Mark
-from canonical.errors import StateUnusableError
+from canonical.errors import InvalidInputError, StateUnusableError
 from canonical.store import epochs, migrate, projections, retention
 from canonical.store.database import Database, Role, refuse_unsafe
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.reading import CanonicalReader
 from canonical.store.state_lock import StateLock
 from gnomon.settings import Settings
-from gnomon.shadows import Shadow, Shadows
-from inference.local import WordLlamaEmbedder
-from inference.openai_compatible import Endpoint, OpenAICompatibleEmbedder
-from inference.protocols import Embedder
+from gnomon.shadows import PROJECTIONS, Shadow, Shadows
 from search.diagnostics import Diagnostics
 from search.metrics import NoMetrics, SearchMetrics
 from search.ports import Engines
 from search.searcher import Searcher
 from search.settings import SearchSettings
 from workers import generations
-from workers.crew import Craft, Crew, CrewSettings
+from workers.crew import STATES, Craft, Crew, CrewSettings
 from workers.maintenance import Maintenance
 from workers.runner import Runner
 
@@ -48,16 +44,37 @@ class Databases:
     owner: Database
 
 
+def _anybody() -> str:
+    return projections.owner_of(secrets.token_hex(8), secrets.token_hex(8))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a process of workers does.
+
+    projections: none: all whose engine it reaches.
+    threads:     loops of each.
+    states:      of the generations it works on.
+    stop_s:      how long a page may take to its end when the process is told to stop.
+    """
+
+    projections: Sequence[str] = ()
+    threads: int = 1
+    states: Sequence[str] = STATES
+    stop_s: float = 20.0
+    owner: str = field(default_factory=_anybody)
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A running process but for its door: everything is open, the loops run."""
+    """A running process but for its door: everything is open, the loops run, if it has any."""
 
     settings: Settings
     databases: Databases
     reader: CanonicalReader
     searcher: Searcher
     diagnostics: Diagnostics
-    crew: Crew
+    crew: Crew | None
     maintenance: Maintenance
     epoch: int
     left: Mapping[str, str]  # projections that can't be worked on in this process, and why
@@ -65,15 +82,15 @@ class Backend:
     @property
     def runners(self) -> list[Runner]:
         """Return the loops at this moment."""
-        return self.crew.runners
+        return [] if self.crew is None else self.crew.runners
 
     def ailments(self) -> list[tuple[str, str]]:
         """Name what is not worked on, and the loops that give no sign of life or fail again."""
-        return [*self.left.items(), *self.crew.ailments()]
+        return [*self.left.items(), *([] if self.crew is None else self.crew.ailments())]
 
     def leases_lost(self) -> dict[str, int]:
         """Count, for each projection, the leases that this process lost to others."""
-        return self.crew.leases_lost()
+        return {} if self.crew is None else self.crew.leases_lost()
 
     def chores_failed(self) -> dict[str, int]:
         """Count how often each chore of this process has failed."""
@@ -81,7 +98,8 @@ class Backend:
 
     def hint(self) -> None:
         """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
-        self.crew.wake()
+        if self.crew is not None:
+            self.crew.wake()
 
 
 @contextmanager
@@ -133,7 +151,77 @@ def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) ->
         databases = stack.enter_context(_databases(settings))
         projections.end_leases_of(databases.projector, state)  # we have the lock, so they are gone
         owner = projections.owner_of(state, secrets.token_hex(8))
-        yield _Assembly(settings, databases, metrics or NoMetrics(), stack).backend(owner)
+        assembly = _Assembly(settings, databases, metrics or NoMetrics(), stack, alone=True)
+        yield assembly.backend(owner)
+
+
+@contextmanager
+def open_door(settings: Settings, *, metrics: SearchMetrics | None = None) -> Iterator[Backend]:
+    """Open what an HTTP process needs beside workers: any number of them over one Postgres.
+
+    Guarantee: nothing is served before the epoch is settled. An engine that is away, or embedded in
+               another process, makes searches say so, and is used once it is there.
+    Raises:    InvalidInputError, when no Postgres is named. StoreUnavailableError;
+               UnsafeStoreError.
+    """
+    with ExitStack() as stack:
+        databases = stack.enter_context(_shared_databases(settings))
+        assembly = _Assembly(settings, databases, metrics or NoMetrics(), stack, alone=False)
+        yield assembly.backend(None)
+
+
+@contextmanager
+def open_workers(settings: Settings, plan: Plan) -> Iterator[Crew]:
+    """Run loops over what others write, until the block ends: any number of processes.
+
+    Guarantee: at the end each loop has finished its page, or given it up after `plan.stop_s`, and
+               its leases are free.
+    Raises:    InvalidInputError, when no Postgres is named, or a projection whose engine is
+               embedded in another process. StoreUnavailableError; UnsafeStoreError.
+    """
+    with ExitStack() as stack:
+        databases = stack.enter_context(_shared_databases(settings))
+        assembly = _Assembly(settings, databases, NoMetrics(), stack, alone=False)
+        yield assembly.workers(plan)
+
+
+def require_ready(settings: Settings) -> None:
+    """Check that `open_door` will find its Postgres, at the schema's head.
+
+    Raises: as `open_door`.
+    """
+    with _shared_databases(settings):
+        pass
+
+
+def begin_rebuild(settings: Settings, name: str) -> int:
+    """Begin a new generation of a projection beside the one that serves; return its number.
+
+    Raises: InvalidInputError, when its engine is embedded in another process;
+            StoreUnavailableError.
+    """
+    with ExitStack() as stack:
+        databases = stack.enter_context(_shared_databases(settings))
+        cast = Shadows(settings, databases.projector, databases.api, stack, alone=False)
+        craft = _reached(name, cast.of([name])[name])
+        return generations.rebuild(databases.projector, name, craft.schema_hash).number
+
+
+def _reached(name: str, shadow: Shadow[Any]) -> Craft:
+    if shadow.craft is None:
+        allowed = "projections on a server or in Postgres"
+        raise InvalidInputError(name, "is embedded in another process", allowed)
+    return shadow.craft
+
+
+@contextmanager
+def _shared_databases(settings: Settings) -> Iterator[Databases]:
+    if settings.postgres_url is None:
+        raise InvalidInputError(
+            "GNOMON_POSTGRES_URL", "is not set", "a Postgres that all processes reach"
+        )
+    with _databases(settings) as databases:
+        yield databases
 
 
 def _require_space(folder: Path) -> None:
@@ -154,23 +242,19 @@ class _Assembly:
         databases: Databases,
         metrics: SearchMetrics,
         stack: ExitStack,
+        *,
+        alone: bool,
     ) -> None:
         self._settings, self._databases = settings, databases
         self._metrics, self._stack = metrics, stack
-        self._embedder = _embedder(settings)
         self._reader = CanonicalReader(databases.api)
-        self._shadows = Shadows(settings, databases.projector, databases.api, self._embedder, stack)
+        self._cast = Shadows(settings, databases.projector, databases.api, stack, alone=alone)
 
-    def backend(self, owner: str) -> Backend:
-        """Open the engines, then the search, then the loops, whose leases are `owner`'s."""
-        cast = self._shadows
-        shadows: dict[str, Shadow[Any]] = {
-            "vector": cast.vector,
-            "keyword": cast.keyword,
-            "entity": cast.entity,
-            "audit": cast.audit,
-        }
-        epoch = self._settled_epoch([mark for one in shadows.values() for mark in one.marks()])
+    def backend(self, owner: str | None) -> Backend:
+        """Open engines, then the search, then the loops, whose leases are `owner`'s, if named."""
+        cast = self._cast
+        shadows = cast.of(PROJECTIONS)
+        epoch = self._settled_epoch(shadows.values())
         share = self._settings.diagnostics_share
         diagnostics = Diagnostics(self._reader, sample=share, metrics=self._metrics)
         engines = Engines(
@@ -178,31 +262,32 @@ class _Assembly:
             vector=cast.vector.reader,
             keyword=cast.keyword.reader,
             entity=cast.entity.reader,
-            embedder=self._embedder,
+            embedder=cast.embedder,
         )
-        searcher = self._searcher(engines, diagnostics)
-        self._rebuild([one.craft for one in shadows.values() if one.craft is not None])
         return Backend(
             self._settings,
             self._databases,
             self._reader,
-            searcher,
+            self._searcher(engines, diagnostics),
             diagnostics,
-            self._crew([one.craft for one in shadows.values() if one.craft is not None], owner),
+            None if owner is None else self._crew(_crafts(shadows), Plan(owner=owner)),
             self._maintain(),
             epoch,
             {name: one.ailment for name, one in shadows.items() if one.ailment is not None},
         )
 
-    def _settled_epoch(self, marks: Sequence[Mark]) -> int:
+    def workers(self, plan: Plan) -> Crew:
+        """Run the loops of those projections that are named, or of all that can be worked on."""
+        shadows = self._cast.of(plan.projections or PROJECTIONS)
+        for name in plan.projections:
+            _reached(name, shadows[name])
+        self._settled_epoch(shadows.values())
+        return self._crew(_crafts(shadows), plan)
+
+    def _settled_epoch(self, shadows: Iterable[Shadow[Any]]) -> int:
+        marks = [mark for shadow in shadows for mark in shadow.marks()]
         rewound = generations.rewound(self._databases.projector, marks)
         return epochs.settle(self._databases.owner, (mark.epoch for mark in marks), rewound=rewound)
-
-    def _rebuild(self, crafts: Sequence[Craft]) -> None:
-        """Begin what the settings name anew; an embedded engine was when it was opened."""
-        for craft in crafts:
-            if craft.alone is None and craft.name in self._settings.rebuild:
-                generations.rebuild(self._databases.projector, craft.name, craft.schema_hash)
 
     def _searcher(self, engines: Engines, diagnostics: Diagnostics) -> Searcher:
         settings = SearchSettings(
@@ -214,13 +299,25 @@ class _Assembly:
         self._stack.callback(searcher.close)
         return searcher
 
-    def _crew(self, crafts: Sequence[Craft], owner: str) -> Crew:
-        lasting, cap = self._settings.lease(), self._settings.parked_cap
-        settings = CrewSettings(owner=owner, lasting=lasting, parked_cap=cap)
+    def _crew(self, crafts: Sequence[Craft], plan: Plan) -> Crew:
+        self._rebuild(crafts)
+        settings = CrewSettings(
+            owner=plan.owner,
+            lasting=self._settings.lease(),
+            parked_cap=self._settings.parked_cap,
+            states=plan.states,
+            threads=plan.threads,
+        )
         crew = Crew(self._databases.projector, crafts, settings)
-        self._stack.callback(crew.stop)
+        self._stack.callback(crew.stop, plan.stop_s)
         crew.start()
         return crew
+
+    def _rebuild(self, crafts: Sequence[Craft]) -> None:
+        """Begin what the settings name anew; an embedded engine was when it was opened."""
+        for craft in crafts:
+            if craft.alone is None and craft.name in self._settings.rebuild:
+                generations.rebuild(self._databases.projector, craft.name, craft.schema_hash)
 
     def _maintain(self) -> Maintenance:
         settings, projector = self._settings, self._databases.projector
@@ -236,15 +333,5 @@ class _Assembly:
         return maintenance
 
 
-def _embedder(settings: Settings) -> Embedder:
-    if settings.embedder == "wordllama":
-        return WordLlamaEmbedder()
-    key = settings.embedder_key
-    return OpenAICompatibleEmbedder(
-        Endpoint(
-            base_url=settings.embedder_url or "https://api.openai.com/v1",
-            model=settings.embedder_model,
-            api_key="none" if key is None else key.get_secret_value(),
-            batch_size=settings.embedder_batch,
-        )
-    )
+def _crafts(shadows: Mapping[str, Shadow[Any]]) -> list[Craft]:
+    return [one.craft for one in shadows.values() if one.craft is not None]

@@ -7,6 +7,7 @@ pytest_plugins = [
     "tests.support.postgres",
     "tests.support.builders",
     "tests.support.opensearch",
+    "tests.support.processes",
     "tests.support.keyword_index",
 ]
 

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -103,6 +104,11 @@ class Crew:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         self._end(list(self._hands), timeout_s)
+
+    @property
+    def projections(self) -> list[str]:
+        """Return the names of the projections that are worked on here."""
+        return list(self._crafts)
 
     @property
     def runners(self) -> list[Runner]:
@@ -210,9 +216,10 @@ class Crew:
         for _, hand in ended:
             for runner in hand.runners:
                 runner.ask_to_stop()
+        until = time.monotonic() + timeout_s
         for name, hand in ended:
             for runner in hand.runners:
-                runner.stop(timeout_s)
+                runner.stop(max(0.0, until - time.monotonic()))
                 self._lost[name] += runner.counts.leases_lost
             if isinstance(hand.projector, LateProjector):
                 hand.projector.close()

@@ -1,6 +1,7 @@
 """The leases that one runner holds: claimed, renewed, lost to others, given back."""
 
 import logging
+import secrets
 import threading
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from workers.faults import FAILURES, placed, told
 
 log = logging.getLogger(__name__)
 
+TURN = 16  # passes after which shards are given back, if others wait
+
 
 class Leases:
     """One runner's leases, for its two threads: that which works and that which renews."""
@@ -17,6 +20,8 @@ class Leases:
     def __init__(self, name: str, feed: Feed, counts: Counts) -> None:
         self._name, self._feed, self._counts = name, feed, counts
         self._held: dict[int, Lease] = {}
+        self._passes = 0  # of this turn
+        self._last = secrets.randbelow(16)  # shard of the last turn: runners begin apart
         self._noticing = threading.Lock()  # of a lost lease: either thread may be the first
         self._unrenewed = 0  # renewals in a row that failed
         self._error: Exception | None = None  # of the last of them
@@ -27,6 +32,25 @@ class Leases:
         if unheld:
             self._held |= {lease.shard: lease for lease in self._feed.claim(unheld)}
         return [self._held[shard] for shard in shards if shard in self._held]
+
+    def in_turn(self, waiting: Sequence[int], most: int) -> list[int]:
+        """Return which of the waiting shards to work on, of at most so many; give others back.
+
+        Guarantee: where several runners share the work, each shard comes to its turn: what has no
+                   work is free for others at once, and what is held is given back after a turn.
+        """
+        held = set(self._held)
+        is_over = self._passes >= TURN and not held.issuperset(waiting)
+        self._passes = 0 if is_over or not waiting else self._passes + 1
+        if gone := held if is_over else held.difference(waiting):
+            self.release([self._held[shard] for shard in gone])
+        kept = [shard for shard in waiting if shard in self._held]
+        free = [shard for shard in waiting if shard not in self._held]
+        # From where it came to: who always began with the lowest would never leave them.
+        ahead = [shard for shard in free if shard > self._last]
+        chosen = [*kept, *ahead, *(shard for shard in free if shard <= self._last)][:most]
+        self._last = chosen[-1] if chosen else self._last
+        return chosen
 
     def keep(self, moved: Sequence[Lease]) -> None:
         """Keep leases at their new watermarks, but for those that were lost meanwhile."""

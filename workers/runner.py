@@ -28,6 +28,7 @@ class Pace:
     gather_s: float = 0.1  # after a page that wasn't full: a look has a price, so let events gather
     idle_s: float = 1.0  # the sweep: a lost wake-up costs no more than this
     renew_s: float = 10.0  # a third of the lease
+    shards: int | None = None  # at once, where runners share the work; None: this one has it alone
     backoff_s: float = 0.5  # doubled with each failure in a row, with jitter
     backoff_most_s: float = 30.0
 
@@ -101,14 +102,24 @@ class Runner:
         self._wake.set()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Finish the page at hand, give the leases back and end; safe twice."""
+        """Finish the page at hand, give the leases back and end; safe twice.
+
+        A page that takes longer is given up: its leases are free, so its watermarks don't move, and
+        whoever takes them over does it again.
+        """
         self.ask_to_stop()
+        until = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(max(0.0, until - time.monotonic()))
+        if any(thread.is_alive() for thread in self._threads):
+            log.warning("%s: the page at hand is given up after %g s", self.name, timeout_s)
+            self._leases.give_back()
 
     def run_once(self) -> int:
         """Handle one page of whatever waits; returns the number of events and retries done."""
         waiting = self._feed.waiting()
+        if self._pace.shards is not None:
+            waiting = self._leases.in_turn(waiting, self._pace.shards)
         if not waiting:
             self._notice_end(may_have_come=0)
             return 0

@@ -67,8 +67,12 @@ def verified(settings: "Settings", exported: "Sequence[Head]" = ()) -> dict[str,
     from projectors.audit.signing import Signer  # noqa: PLC0415
     from projectors.audit.verify import verify as prove  # noqa: PLC0415
 
-    path = settings.folder() / AUDIT_KEY
-    signer = Signer.at(path) if path.exists() else None
+    path, key = settings.folder() / AUDIT_KEY, settings.audit_key
+    signer: Signer | None
+    if key is not None:
+        signer = Signer(key.get_secret_value().encode())
+    else:
+        signer = Signer.at(path) if path.exists() else None
     with store.opened(settings) as owner, owner.transaction() as conn:
         with _said_if_missing():
             generation = projections.live(conn, "audit")

@@ -5,7 +5,21 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from gnomon.cli import audit, demo, imports, keys, memories, park, search, status, up, version
+from gnomon.cli import (
+    audit,
+    demo,
+    imports,
+    keys,
+    memories,
+    park,
+    rebuild,
+    search,
+    serve,
+    status,
+    up,
+    version,
+    worker,
+)
 from gnomon.cli.failures import CommandError, Exit
 from gnomon.cli.screen import Screen
 
@@ -71,7 +85,7 @@ def options(
     """Gnomon, a memory backend for LLM agents."""
 
 
-for noun in (up, memories, imports, search, status, demo, version):
+for noun in (up, serve, worker, rebuild, memories, imports, search, status, demo, version):
     app.add_typer(noun.app)
 for name, group in (("park", park), ("keys", keys), ("audit", audit)):
     app.add_typer(group.app, name=name)

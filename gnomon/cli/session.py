@@ -106,6 +106,13 @@ def read_settings(*, environment: bool = True, **given: object) -> "Settings":
     apart = {} if environment else {"_env_prefix": "=", "_env_file": None}
     try:
         return Settings(**apart, **given)  # type: ignore[arg-type]  # pydantic checks it
+    except OSError as exc:  # a file that a GNOMON_…_FILE names
+        raise CommandError(
+            "bad_setting",
+            f"{exc.filename}: {exc.strerror}",
+            "Correct the GNOMON_…_FILE variable that names it, or the file's rights.",
+            failures.Exit.USAGE,
+        ) from None
     except ValidationError as exc:
         first = exc.errors(include_url=False)[0]
         name = "GNOMON_" + "_".join(str(part) for part in first["loc"]).upper()
