@@ -183,7 +183,9 @@ class OpenSearchIndex:
         """
         self._require_open()
         refused: dict[UUID, PoisonError] = {}
-        outcome = self._sender.send(self._items(wanted, write_for, refused))
+        outcome = self._sender.send(
+            _items(wanted, write_for, refused, routed=self._settings.route_by_tenant)
+        )
         kept = [documents.mark_item(mark) for mark in marks]
         self._sender.send(kept)
         if wanted or kept:
@@ -244,18 +246,6 @@ class OpenSearchIndex:
         routing = documents.routing(tenant) if self._settings.route_by_tenant else None
         return OpenSearchView(self._client, self._place, tenant, routing, timeout.total_seconds())
 
-    def _items(
-        self,
-        wanted: Iterable[UUID],
-        write_for: Callable[[UUID], IndexWrite],
-        refused: dict[UUID, PoisonError],
-    ) -> Iterator[Item]:
-        for memory_id in wanted:
-            try:
-                yield documents.item_of(write_for(memory_id), routed=self._settings.route_by_tenant)
-            except PoisonError as exc:
-                refused[memory_id] = exc
-
     def _refresh(self) -> None:
         """Let searches see what was written.
 
@@ -277,16 +267,7 @@ class OpenSearchIndex:
             return list(answer["hits"]["hits"])
 
     def _scanned(self, view: str) -> Iterator[tuple[UUID, int, Status]]:
-        body: dict[str, Any] = {
-            "size": SCAN_PAGE,
-            "query": queries.memories(live=False),
-            "pit": {"id": view, "keep_alive": SCAN_LIFE},
-            "sort": [{"_shard_doc": "asc"}],
-            "_source": False,
-            "version": True,
-            "docvalue_fields": [schema.STATUS],
-            "track_total_hits": False,
-        }
+        body = queries.page_of_scan(view, keep_alive=SCAN_LIFE, size=SCAN_PAGE)
         params = {"allow_partial_search_results": "false"}
         while True:
             with in_our_terms("scan"):
@@ -302,6 +283,21 @@ class OpenSearchIndex:
     def _require_open(self) -> None:
         if self._closed:
             raise EngineUnavailableError(f"the index {self._name} is closed")
+
+
+def _items(
+    wanted: Iterable[UUID],
+    write_for: Callable[[UUID], IndexWrite],
+    refused: dict[UUID, PoisonError],
+    *,
+    routed: bool,
+) -> Iterator[Item]:
+    """Make each write an item; of those that can't be made, keep why."""
+    for memory_id in wanted:
+        try:
+            yield documents.item_of(write_for(memory_id), routed=routed)
+        except PoisonError as exc:
+            refused[memory_id] = exc
 
 
 def _connected(settings: OpenSearchSettings, opened: ExitStack) -> OpenSearch:

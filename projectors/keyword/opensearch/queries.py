@@ -52,6 +52,20 @@ def held(memory_ids: list[str]) -> Query:
     return {"size": len(memory_ids), "query": found, "_source": False, "version": True}
 
 
+def page_of_scan(view: str, *, keep_alive: str, size: int) -> Query:
+    """Read the first memories of a point in time, in its own order; `search_after` goes on."""
+    return {
+        "size": size,
+        "query": memories(live=False),
+        "pit": {"id": view, "keep_alive": keep_alive},
+        "sort": [{"_shard_doc": "asc"}],
+        "_source": False,
+        "version": True,
+        "docvalue_fields": [schema.STATUS],
+        "track_total_hits": False,
+    }
+
+
 def memories(*, live: bool) -> Query:
     """Find every memory: those with content, or tombstones too."""
     if live:
