@@ -1,6 +1,5 @@
 """A whole server: the backend behind its HTTP application."""
 
-import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from fastapi import FastAPI
 from canonical.domain.clock import SystemClock
 from canonical.errors import ForbiddenError
 from canonical.store import api_keys
-from gnomon import traces, wiring
+from gnomon import logs, traces, wiring
 from gnomon.api.app import create_app
 from gnomon.api.metrics import Metrics
 from gnomon.api.security import is_loopback
@@ -54,9 +53,9 @@ def open_door(settings: Settings) -> Iterator[Running]:
 
 def application() -> FastAPI:
     """Make the application of one process of `gnomon serve`; what it opens, its end closes."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    stack = ExitStack()
-    app = stack.enter_context(open_door(Settings())).app
+    settings, stack = Settings(), ExitStack()
+    logs.configure(settings)
+    app = stack.enter_context(open_door(settings)).app
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -120,6 +120,10 @@ class Settings(BaseSettings):
     queries_days: int = Field(7, ge=1, description="Days that unused diagnostics are kept.")
 
     # What is told to whoever watches
+    log: Literal["text", "json"] = Field("text", description="Form of the log's lines.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "warning", description="From where on Gnomon's own lines are written; `info`: each request."
+    )
     traces_url: str | None = Field(
         None, description="OTLP/HTTP endpoint that spans are sent to; none are made without it."
     )

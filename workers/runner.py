@@ -12,7 +12,7 @@ from projectors import loop
 from projectors.protocol import Feed, Lease, Projector
 from workers.counts import Counts
 from workers.faults import FAILURES, placed, told
-from workers.leases import Leases
+from workers.leases import Leases, facts
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +179,9 @@ class Runner:
 
     def _halt(self, leases: Sequence[Lease], error: HaltError) -> None:
         self.counts.halts += len(leases)
+        for lease in leases:
+            said = f"{lease.projection} generation {lease.generation} shard {lease.shard}"
+            log.error("%s halts: %s", said, told(error), extra=facts(lease))
         self._feed.hold(leases, error, halt=True)
         self._leases.release(leases)
 
@@ -208,6 +211,8 @@ class Runner:
 
     def _after(self, exc: Exception) -> float:
         self._failures += 1
+        if self._failures == 1 and isinstance(exc, TransientError):
+            log.warning("%s is held, and tried again: %s", self.name, told(exc))
         self.counts.failures += 1
         self.last_error = exc
         most = self._pace.backoff_most_s

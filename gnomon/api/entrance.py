@@ -13,6 +13,7 @@ from canonical.domain.ids import new_id
 
 ID_HEADER: Final = "X-Request-Id"
 SANE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+PLAIN: Final = frozenset({"/healthz", "/openapi.json"})  # Starlette's own routes: no template
 NOWHERE: Final = "-"  # instead of a route: the path itself may hold anything
 FAULT: Final = 500
 METHODS: Final = frozenset({"GET", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS", "PUT"})
@@ -67,7 +68,9 @@ def _id_of(headers: Headers) -> str:
 
 def route_of(scope: Scope) -> str:
     """Return the template of the route that a request took; `-`: none."""
-    return getattr(scope.get("route"), "path_format", None) or NOWHERE
+    if (template := getattr(scope.get("route"), "path_format", None)) is not None:
+        return str(template)
+    return scope["path"] if scope["path"] in PLAIN else NOWHERE
 
 
 def _log(method: str, route: str, status: int, seconds: float) -> None:

@@ -1,6 +1,5 @@
 """`gnomon serve`: HTTP processes over a Postgres of one's own, beside workers."""
 
-import logging
 import os
 from typing import Annotated, Any
 
@@ -28,12 +27,12 @@ def serve(
     """
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415 - only this command serves so
 
-    from gnomon import wiring  # noqa: PLC0415
+    from gnomon import logs, wiring  # noqa: PLC0415
     from gnomon.settings import hand_down  # noqa: PLC0415
 
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     given: dict[str, Any] = {"host": host, "port": port}
     settings = read_settings(**{name: value for name, value in given.items() if value is not None})
+    logs.configure(settings)
     wiring.require_ready(settings)  # said once and here, not by each process again and again
     with doors.listening(settings) as listener:
         hand_down(settings)

@@ -1,7 +1,6 @@
 """`gnomon up`: the whole of Gnomon in one process, from its start to a clean end."""
 
 import gc
-import logging
 import os
 import socket
 import threading
@@ -81,7 +80,6 @@ def up(output: Output, options: UpOptions) -> None:
     """
     stop, started = Stop(), time.monotonic()
     stop.listen()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     settings = options.settings()
     if options.until_stdin_ends:
         threading.Thread(target=doors.stop_when_stdin_ends, daemon=True).start()
@@ -94,8 +92,9 @@ def _serve(output: Output, settings: "Settings", stop: Stop, started: float) -> 
     import uvicorn  # noqa: PLC0415 - only this command serves
 
     from canonical.store.state_lock import StateLock  # noqa: PLC0415
-    from gnomon import serving  # noqa: PLC0415
+    from gnomon import logs, serving  # noqa: PLC0415
 
+    logs.configure(settings)
     with StateLock(settings.folder()):
         pass  # says who runs, before it can be taken for a port in use
     with doors.listening(settings) as listener, serving.open_embedded(settings) as running:

@@ -1,6 +1,5 @@
 """`gnomon worker`: the projectors' loops, on a Postgres of one's own, without Celery."""
 
-import logging
 import os
 import threading
 import time
@@ -34,15 +33,15 @@ def worker(
 
     Ctrl-C or SIGTERM stops it after the pages at hand; a kill -9 loses nothing.
     """
-    from gnomon import traces, wiring  # noqa: PLC0415 - half a second that help doesn't need
+    from gnomon import logs, traces, wiring  # noqa: PLC0415 - half a second that help doesn't need
 
     stop = doors.Stop()
     stop.listen()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     plan = wiring.Plan(projections=_named(projections), threads=threads, stop_s=stop_s)
     if until_stdin_ends:
         threading.Thread(target=doors.stop_when_stdin_ends, daemon=True).start()
     settings = output.settings
+    logs.configure(settings)
     with traces.exported(settings), wiring.open_workers(settings, plan) as crew:
         facts = {"projections": crew.projections, "threads": threads, "pid": os.getpid()}
         if output.as_json:
