@@ -18,6 +18,8 @@ from canonical.errors import EngineMismatchError, EngineUnavailableError
 from projectors.protocol import Mark
 from projectors.vector import mapping
 from projectors.vector.mapping import IndexWrite
+from projectors.vector.port import Near
+from projectors.vector.predicates import LIVE
 from projectors.vector.qdrant.index import QdrantIndex
 from projectors.vector.qdrant.settings import QdrantSettings
 from tests.support.faulty_proxy import (
@@ -36,6 +38,7 @@ from tests.support.qdrant import StandIn, stand_in
 from tests.support.vector_index import (
     DIMENSION,
     SHAPE,
+    SOON,
     Corner,
     ServerIndex,
     record,
@@ -254,7 +257,7 @@ def test_an_older_write_under_way_loses_in_the_engine(
     """O-04: a newer one lands between the reading of guards and the writing."""
     memories = [uuid4() for _ in range(4)]
     old = [write_of("old", id=m, rev=1 + n * many) for n, m in enumerate(memories)]
-    new = [write_of("new", id=m, rev=9) for m in memories[:2]]
+    new = [write_of("new", id=m, rev=2 + n * many) for n, m in enumerate(memories[:2])]
 
     def overtake() -> None:
         with QdrantIndex.open(QdrantSettings(url=server.url), index.name, SHAPE) as other:
@@ -392,23 +395,30 @@ def test_a_collection_that_is_gone_is_named_and_never_made_again(
     assert asked(server, f"/collections/{index.name}/exists") == {"exists": False}
 
 
-def test_an_alias_names_one_collection_and_readers_follow_it(index: ServerIndex) -> None:
+def test_an_alias_names_one_collection_and_searches_follow_it(index: ServerIndex) -> None:
     """P8, E-16: switched in one step, back again as well; a missing one is named."""
-    settings = index.settings
-    with pytest.raises(EngineMismatchError, match="served"):
-        QdrantIndex.open(settings, "served", SHAPE)
-    index.engine.publish("served")
-    old = Corner(index, "t").add("tea")
-    with (
-        server_index(settings.url) as newer,
-        QdrantIndex.open(settings, "served", SHAPE) as reader,
-    ):
-        new = Corner(newer, "t").add("tea")
-        assert set(reader.guards([old[0].id, new[0].id])) == {old[0].id}
-        newer.engine.publish("served")
-        assert set(reader.guards([old[0].id, new[0].id])) == {new[0].id}
-        index.engine.publish("served")
-        assert set(reader.guards([old[0].id, new[0].id])) == {old[0].id}
+    settings, alias = index.settings, f"served-{index.name}"
+    with pytest.raises(EngineMismatchError, match=alias):
+        QdrantIndex.open(settings, index.name, SHAPE, alias=alias)
+    index.engine.publish(alias)
+    (old,) = Corner(index, "t").add("tea")
+    with server_index(settings.url) as newer:
+        (new,) = Corner(newer, "t").add("tea")
+        with QdrantIndex.open(settings, index.name, SHAPE, alias=alias) as one:
+            assert [hit.memory_id for hit in nearest(one)] == [old.id]
+            newer.engine.publish(alias)
+            assert [hit.memory_id for hit in nearest(one)] == [new.id]
+            assert list(one.guards([old.id, new.id])) == [old.id]  # only searches follow
+            index.engine.publish(alias)
+            assert [hit.memory_id for hit in nearest(one)] == [old.id]
+    index.engine.drop(settings, index.name)
+    index.engine.drop(settings, index.name)
+    with pytest.raises(EngineMismatchError):
+        QdrantIndex.open(settings, index.name, SHAPE)
+
+
+def nearest(index: QdrantIndex) -> list[Near]:
+    return index.nearest(vector_of("tea"), LIVE, 9, SOON)
 
 
 @pytest.mark.parametrize("fault", [Reset(), LostReply()], ids=["not done", "reply lost"])

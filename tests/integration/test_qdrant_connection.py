@@ -84,6 +84,7 @@ READS: dict[str, Call] = {
     "count": lambda i: i.count(),
     "scan": lambda i: list(i.scan()),
     "publish": lambda i: i.publish("served"),
+    "drop": lambda i: i.drop(i._settings, f"{i.name}_old"),
     "open": lambda i: QdrantIndex.open(i._settings, i.name, SHAPE),
     "create": lambda i: QdrantIndex.create(i._settings, f"{i.name}_new", SHAPE),
 }
@@ -240,6 +241,12 @@ def over_grpc() -> Iterator[Grpc]:
         server.stop(0).wait()
 
 
+def fresh(over_grpc: Grpc) -> QdrantIndex:
+    """Open one to which nothing has happened yet, so that it writes at once."""
+    settings = over_grpc.index._settings
+    return QdrantIndex(connect(settings), settings, "c", SHAPE)
+
+
 ANSWERED: dict[grpc.StatusCode, tuple[type[GnomonError], type[GnomonError]]] = {
     grpc.StatusCode.NOT_FOUND: (EngineMismatchError, EngineMismatchError),
     grpc.StatusCode.INVALID_ARGUMENT: (EngineUnavailableError, EngineRefusedError),
@@ -258,8 +265,8 @@ def test_errors_over_grpc_mean_the_same(over_grpc: Grpc, code: grpc.StatusCode) 
     for call in READS.values():
         with pytest.raises(read):
             call(over_grpc.index)
-    with pytest.raises(write):
-        over_grpc.index._keep(MARKS)
+    with fresh(over_grpc) as index, pytest.raises(write):
+        index.write([], MARKS)
 
 
 def test_every_call_of_ours_goes_over_grpc(over_grpc: Grpc) -> None:
@@ -268,9 +275,9 @@ def test_every_call_of_ours_goes_over_grpc(over_grpc: Grpc) -> None:
     for call in READS.values():
         with pytest.raises(EngineUnavailableError):
             call(over_grpc.index)
-    with pytest.raises(EngineUnavailableError):
-        over_grpc.index._keep(MARKS)
-    expected = ["Query", "Get", "Scroll", "Count", "Scroll", "ListAliases"]
+    with fresh(over_grpc) as index, pytest.raises(EngineUnavailableError):
+        index.write([], MARKS)
+    expected = ["Query", "Get", "Scroll", "Count", "Scroll", "ListAliases", "Delete"]
     assert over_grpc.handler.called == [*expected, "HealthCheck", "HealthCheck", "Upsert"]
 
 
@@ -356,12 +363,12 @@ def test_another_dimension_behind_an_alias_is_named(server: StandIn) -> None:
         QdrantIndex.create(settings, "narrow", narrow) as other,
     ):
         wide.publish("either")
-        with QdrantIndex.open(settings, "either", SHAPE) as reader:
+        with QdrantIndex.open(settings, "wide", SHAPE, alias="either") as reader:
             other.publish("either")
             with pytest.raises(EngineMismatchError, match=r"8.*32"):
                 reader.nearest(vector_of("tea"), LIVE, 3, SOON)
         with pytest.raises(EngineMismatchError, match=r"8 dimensions.*32 dimensions"):
-            QdrantIndex.open(settings, "either", SHAPE)
+            QdrantIndex.open(settings, "narrow", SHAPE)
 
 
 def test_a_collection_of_another_hand_is_refused(server: StandIn) -> None:
@@ -415,8 +422,7 @@ def test_a_server_is_trusted_by_the_certificate_that_is_named(
 
 
 def test_a_closed_index_over_grpc_says_so_too(over_grpc: Grpc) -> None:
-    settings = over_grpc.index._settings
-    index = QdrantIndex(connect(settings), settings, "c", SHAPE)
+    index = fresh(over_grpc)
     index.close()
     with pytest.raises(EngineUnavailableError, match="closed"):
         index.guards([uuid4()])

@@ -290,6 +290,8 @@ class Store:
                 new = fields(
                     action["create_alias"], "create_alias", needs="alias_name collection_name"
                 )
+                if new["alias_name"] in changed or new["alias_name"] in self.collections:
+                    raise RefusedError(409, f"Wrong input: {new['alias_name']} already exists!")
                 if new["collection_name"] not in self.collections:
                     self.named(new["collection_name"])
                 changed[new["alias_name"]] = new["collection_name"]

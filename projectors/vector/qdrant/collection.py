@@ -123,6 +123,17 @@ def _nudge(client: QdrantClient, place: str, name: str, info: models.CollectionI
         log.warning("%s is red: %s", place, info.optimizer_status)
 
 
+def require_alias(client: QdrantClient, place: str, alias: str) -> None:
+    """Check that an alias is there.
+
+    Raises: EngineMismatchError, when it is none. EngineUnavailableError.
+    """
+    with in_our_terms("open", place):
+        known = {held.alias_name for held in client.get_aliases().aliases}
+    if alias not in known:
+        raise EngineMismatchError(f"open: there is no alias {place}")
+
+
 def publish(client: QdrantClient, place: str, name: str, alias: str) -> None:
     """Let an alias name this collection and no other, in one step."""
     with in_our_terms("publish", place):

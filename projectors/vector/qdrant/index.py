@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import UUID
 
 import numpy as np
@@ -36,10 +36,16 @@ class QdrantIndex:
     """
 
     def __init__(
-        self, client: QdrantClient, settings: QdrantSettings, name: str, shape: Shape
+        self,
+        client: QdrantClient,
+        settings: QdrantSettings,
+        name: str,
+        shape: Shape,
+        *,
+        alias: str | None = None,
     ) -> None:
         self._client, self._settings = client, settings
-        self._name, self._shape = name, shape
+        self._name, self._searched, self._shape = name, alias or name, shape
         self._place = settings.place(name)
         self._zeros = [0.0] * shape.dimension
         self._closed, self._shaken = False, False
@@ -59,15 +65,15 @@ class QdrantIndex:
         return cls.open(settings, name, shape)
 
     @classmethod
-    def open(cls, settings: QdrantSettings, name: str, shape: Shape) -> Self:
-        """Open a collection that is there.
+    def open(
+        cls, settings: QdrantSettings, name: str, shape: Shape, *, alias: str | None = None
+    ) -> Self:
+        """Open a collection that is there; searches ask `alias`, if it is given.
 
         Guarantee: never creates one: a lost index is not answered with an empty one. One that
                    stands still after its server was killed goes on.
-        Shapes:    `name`: a collection's. An alias will do for one that is only read: it is
-                   followed when it is switched.
         Raises:    EngineMismatchError, when there is none, or a half-made one, or one of another
-                   layout, model or dimension: build it again under another name.
+                   layout, model or dimension, or the alias is none: build it again, or publish it.
                    EngineUnsupportedError, when the server is too old. EngineUnavailableError.
         """
         client = connect(settings)
@@ -75,8 +81,19 @@ class QdrantIndex:
             opened.callback(client.close)
             collection.require_version(client, settings.url)
             collection.require(client, settings.place(name), name, shape)
+            if alias is not None:
+                collection.require_alias(client, settings.place(alias), alias)
             opened.pop_all()
-        return cls(client, settings, name, shape)
+        return cls(client, settings, name, shape, alias=alias)
+
+    @staticmethod
+    def drop(settings: QdrantSettings, name: str) -> None:
+        """Delete a collection for good, with its aliases; nothing happens if it is gone already.
+
+        Raises: EngineUnavailableError.
+        """
+        with closing(connect(settings)) as client, in_our_terms("drop", settings.place(name)):
+            client.delete_collection(name)
 
     def close(self) -> None:
         """Give the connections up; whoever comes later is told so."""
@@ -155,8 +172,14 @@ class QdrantIndex:
             size_bytes=self._settings.request_bytes,
             dimension=self._shape.dimension,
         ):
-            self._upsert([self._point(write) for write in request], older_than(request))
-        self._keep(list(mapping.ahead({}, marks).values()))
+            points = [
+                _point(str(w.memory_id), mapping.stored_vector(w, self._zeros), w.payload)
+                for w in request
+            ]
+            self._upsert(points, older_than(request))
+        if moved := list(mapping.ahead({}, marks).values()):  # after what they speak of was applied
+            points = [_point(m.shard, self._zeros, mapping.mark_payload(m)) for m in moved]
+            self._upsert(points, behind(moved))
         return len(wanted) - len(fresh)
 
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
@@ -186,10 +209,10 @@ class QdrantIndex:
         """
         with self._calling("search"):
             found = self._client.query_points(
-                self._name,
+                self._searched,
                 query=vector.tolist(),
                 query_filter=qdrant_filter(where),
-                search_params=self._search_params(),
+                search_params=_search_params(self._settings),
                 limit=limit,
                 with_payload=[schema.GUARD],
                 timeout=whole_seconds(timeout),
@@ -231,24 +254,6 @@ class QdrantIndex:
             if offset is None:
                 return
 
-    def _point(self, write: IndexWrite) -> models.PointStruct:
-        return models.PointStruct(
-            id=str(write.memory_id),
-            vector=mapping.stored_vector(write, self._zeros),
-            payload=write.payload,
-        )
-
-    def _keep(self, marks: Sequence[Mark]) -> None:
-        """Write marks after what they speak of was applied."""
-        if marks:
-            points = [
-                models.PointStruct(
-                    id=mark.shard, vector=self._zeros, payload=mapping.mark_payload(mark)
-                )
-                for mark in marks
-            ]
-            self._upsert(points, behind(marks))
-
     def _upsert(self, points: list[models.PointStruct], replaceable: models.Filter) -> None:
         """Hand points over, each with its guard as a condition: the engine has the last word."""
         with self._calling(WRITE):
@@ -257,13 +262,6 @@ class QdrantIndex:
         if done.status != models.UpdateStatus.COMPLETED:
             self._shaken = True
             raise EngineUnavailableError(f"{WRITE}: {self._place} says no more than {done.status}")
-
-    def _search_params(self) -> models.SearchParams:
-        exact = self._settings.exact
-        if self._settings.quantisation is Quantisation.NONE:
-            return models.SearchParams(exact=exact)
-        by_full_vectors = models.QuantizationSearchParams(rescore=True)
-        return models.SearchParams(exact=exact, quantization=by_full_vectors)
 
     @contextmanager
     def _calling(self, operation: str) -> Iterator[None]:
@@ -282,3 +280,16 @@ class QdrantIndex:
 
 def _uuid(point_id: models.ExtendedPointId) -> UUID:
     return point_id if isinstance(point_id, UUID) else UUID(str(point_id))
+
+
+def _point(
+    point_id: models.ExtendedPointId, vector: list[float], payload: dict[str, Any]
+) -> models.PointStruct:
+    return models.PointStruct(id=point_id, vector=vector, payload=payload)
+
+
+def _search_params(settings: QdrantSettings) -> models.SearchParams:
+    if settings.quantisation is Quantisation.NONE:
+        return models.SearchParams(exact=settings.exact)
+    by_full_vectors = models.QuantizationSearchParams(rescore=True)
+    return models.SearchParams(exact=settings.exact, quantization=by_full_vectors)
