@@ -12,9 +12,10 @@ from canonical.errors import ForbiddenError
 from canonical.store import api_keys
 from gnomon import logs, traces, wiring
 from gnomon.api.app import create_app
-from gnomon.api.metrics import Metrics
 from gnomon.api.security import is_loopback
 from gnomon.api.services import Ailment, ApiSettings, Services
+from gnomon.metrics import port
+from gnomon.metrics.counters import Metrics
 from gnomon.settings import Settings
 from gnomon.wiring import Backend, open_backend
 
@@ -37,7 +38,9 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
     """
     metrics = Metrics()
     with traces.exported(settings), open_backend(settings, metrics=metrics) as backend:
-        yield _running(settings, backend, metrics)
+        running = _running(settings, backend, metrics)
+        with port.scraped(settings, metrics.registry):
+            yield running
 
 
 @contextmanager
@@ -48,7 +51,9 @@ def open_door(settings: Settings) -> Iterator[Running]:
     """
     metrics = Metrics()
     with traces.exported(settings), wiring.open_door(settings, metrics=metrics) as backend:
-        yield _running(settings, backend, metrics)
+        running = _running(settings, backend, metrics)
+        with port.scraped(settings, metrics.registry):
+            yield running
 
 
 def application() -> FastAPI:
@@ -72,7 +77,8 @@ def _running(settings: Settings, backend: Backend, metrics: Metrics) -> Running:
     is_open = not api_keys.any_was_made(backend.databases.owner)
     if is_open and not is_loopback(settings.host):
         raise _beyond_loopback(settings.host)
-    metrics.watch_leases(backend.leases_lost)
+    metrics.watch_loops(backend.loops)
+    metrics.watch_connections(backend.databases.connections())
     metrics.watch_chores(backend.chores_failed)
     services = _services(settings, backend, metrics)
     return Running(create_app(services, version=version("gnomon")), backend, is_open)

@@ -124,6 +124,13 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "warning", description="From where on Gnomon's own lines are written; `info`: each request."
     )
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535 - 32,
+        description="Port of this process's own metrics; taken, the next free one.",
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address that it listens on.")
     traces_url: str | None = Field(
         None, description="OTLP/HTTP endpoint that spans are sent to; none are made without it."
     )

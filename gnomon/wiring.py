@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,6 +15,7 @@ from canonical.store.database import Database, Role, refuse_unsafe
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.reading import CanonicalReader
 from canonical.store.state_lock import StateLock
+from gnomon.metrics.counters import Metrics
 from gnomon.settings import Settings
 from gnomon.shadows import PROJECTIONS, Shadow, Shadows
 from search.diagnostics import Diagnostics
@@ -42,6 +43,11 @@ class Databases:
     api: Database
     projector: Database
     owner: Database
+
+    def connections(self) -> dict[str, Callable[[], tuple[int, int, int]]]:
+        """Return, for each role, what reads its pool: connections in use, idle and at most."""
+        held = {"api": self.api, "projector": self.projector, "owner": self.owner}
+        return {role: database.connections for role, database in held.items()}
 
 
 def _anybody() -> str:
@@ -88,9 +94,9 @@ class Backend:
         """Name what is not worked on, and the loops that give no sign of life or fail again."""
         return [*self.left.items(), *([] if self.crew is None else self.crew.ailments())]
 
-    def leases_lost(self) -> dict[str, int]:
-        """Count, for each projection, the leases that this process lost to others."""
-        return {} if self.crew is None else self.crew.leases_lost()
+    def loops(self) -> Mapping[str, Mapping[str, int]]:
+        """Count, for each projection, what the loops of this process have done."""
+        return {} if self.crew is None else self.crew.counts()
 
     def chores_failed(self) -> dict[str, int]:
         """Count how often each chore of this process has failed."""
@@ -171,7 +177,9 @@ def open_door(settings: Settings, *, metrics: SearchMetrics | None = None) -> It
 
 
 @contextmanager
-def open_workers(settings: Settings, plan: Plan) -> Iterator[Crew]:
+def open_workers(
+    settings: Settings, plan: Plan, *, metrics: Metrics | None = None
+) -> Iterator[Crew]:
     """Run loops over what others write, until the block ends: any number of processes.
 
     Guarantee: at the end each loop has finished its page, or given it up after `plan.stop_s`, and
@@ -182,7 +190,11 @@ def open_workers(settings: Settings, plan: Plan) -> Iterator[Crew]:
     with ExitStack() as stack:
         databases = stack.enter_context(_shared_databases(settings))
         assembly = _Assembly(settings, databases, NoMetrics(), stack, alone=False)
-        yield assembly.workers(plan)
+        crew = assembly.workers(plan)
+        if metrics is not None:
+            metrics.watch_loops(crew.counts)
+            metrics.watch_connections(databases.connections())
+        yield crew
 
 
 def require_ready(settings: Settings) -> None:

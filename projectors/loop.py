@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from uuid import UUID
 
 from canonical import tracing
@@ -19,6 +20,21 @@ def ignore(_step: Step) -> None:
     """Do nothing at a step; tests die there instead."""
 
 
+class Writes(NamedTuple):
+    """What became of a page's memories: written, the engine was past them, or refused and parked.
+
+    `again`: writes that an engine took only when they were sent once more.
+    """
+
+    done: int = 0
+    stale: int = 0
+    refused: int = 0
+    again: int = 0
+
+
+NO_WRITES = Writes()
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What one pass did."""
@@ -26,7 +42,7 @@ class Progress:
     leases: list[Lease]  # at their new watermarks; shards that halted are gone
     events: int
     halted: dict[int, HaltError]
-    refused: int = 0
+    writes: Writes = NO_WRITES
 
 
 def run_page(
@@ -64,7 +80,12 @@ def run_page(
         moved = feed.advance([lease for lease in sound if lease.shard in touched], page, applied)
         at(Step.WATERMARK_MOVED)
     idle = [lease for lease in sound if lease.shard not in touched]
-    return Progress([*moved, *idle], len(events), halted, len(applied.refused))
+    return Progress([*moved, *idle], len(events), halted, _writes(page, applied))
+
+
+def _writes(page: Page, applied: Applied) -> Writes:
+    refused, stale = len(applied.refused), applied.stale
+    return Writes(len(page.records) - refused - stale, stale, refused, applied.again)
 
 
 def _facts(lease: Lease, events: Sequence[Event]) -> dict[str, str | int]:

@@ -16,6 +16,7 @@ from canonical.store.feed import FeedSettings, LogFeed
 from canonical.store.projections import Generation
 from projectors.protocol import Projector
 from workers import generations
+from workers.counts import Counts, total
 from workers.faults import placed, told
 from workers.late import LateProjector
 from workers.runner import Pace, Runner
@@ -86,7 +87,8 @@ class Crew:
         self._hands: dict[Key, Hand] = {}
         self._left: dict[str, str] = {}  # projections that can't be worked on, and why
         self._error: Exception | None = None  # of the last look
-        self._lost = dict.fromkeys(self._crafts, 0)  # leases, of runners that are gone
+        # Of all runners that there ever were: what is counted must never fall.
+        self._counts: dict[str, list[Counts]] = {name: [] for name in self._crafts}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="crew", daemon=True)
 
@@ -138,12 +140,19 @@ class Crew:
             ill.append(("generations", f"they can't be read: {told(self._error)}"))
         return [*self._left.items(), *ill]
 
-    def leases_lost(self) -> dict[str, int]:
-        """Count, for each projection, the leases that this process lost to others."""
-        lost = dict(self._lost)
-        for key, hand in list(self._hands.items()):
-            lost[key.name] += sum(runner.counts.leases_lost for runner in hand.runners)
-        return lost
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Count, for each projection, what this process has done since its start.
+
+        `failing` is of this moment: how many passes of its worst loop have failed in a row. While
+        it is above 0 that loop waits longer and longer between them.
+        """
+        failing = dict.fromkeys(self._crafts, 0)
+        for runner in self.runners:
+            failing[runner.name] = max(failing[runner.name], runner.failures)
+        return {
+            name: {**total(list(counts)), "failing": failing[name]}
+            for name, counts in self._counts.items()
+        }
 
     def look(self) -> None:
         """Bring the runners into line with the generations that Postgres names.
@@ -186,6 +195,7 @@ class Crew:
             self._runner(craft, generation, projector, epoch) for _ in range(self._settings.threads)
         ]
         for runner in runners:
+            self._counts[craft.name].append(runner.counts)
             runner.start()
         return Hand(generation, projector, runners)
 
@@ -212,15 +222,14 @@ class Crew:
         )
 
     def _end(self, keys: Sequence[Key], timeout_s: float = 30.0) -> None:
-        ended = [(key.name, self._hands.pop(key)) for key in keys]
-        for _, hand in ended:
+        ended = [self._hands.pop(key) for key in keys]
+        for hand in ended:
             for runner in hand.runners:
                 runner.ask_to_stop()
         until = time.monotonic() + timeout_s
-        for name, hand in ended:
+        for hand in ended:
             for runner in hand.runners:
                 runner.stop(max(0.0, until - time.monotonic()))
-                self._lost[name] += runner.counts.leases_lost
             if isinstance(hand.projector, LateProjector):
                 hand.projector.close()
 

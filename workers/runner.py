@@ -168,7 +168,10 @@ class Runner:
     def _count(self, progress: loop.Progress, retried: int) -> None:
         self.counts.events += progress.events
         self.counts.pages += bool(progress.events)
-        self.counts.refused += progress.refused
+        self.counts.done += progress.writes.done
+        self.counts.stale += progress.writes.stale
+        self.counts.refused += progress.writes.refused
+        self.counts.again += progress.writes.again
         self.counts.retried += retried
 
     def _hold_unforeseen(self, leases: Sequence[Lease], error: Exception) -> None:

@@ -19,7 +19,7 @@ from psycopg.types.json import set_json_dumps, set_json_loads
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
 
 from canonical.errors import StoreUnavailableError, UnsafeStoreError
 from canonical.store import jsonb
@@ -160,6 +160,12 @@ class Database:
                     raise
                 time.sleep(BACKOFF_S * 2**attempt * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         raise AssertionError
+
+    def connections(self) -> tuple[int, int, int]:
+        """Return how many connections are in use, how many lie idle, and how many there may be."""
+        pool = self.engine.pool
+        assert isinstance(pool, QueuePool)
+        return pool.checkedout(), pool.checkedin(), pool.size()
 
     def close(self) -> None:
         """Close the pool's connections."""

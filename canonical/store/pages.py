@@ -16,8 +16,12 @@ class Applied:
     refused:        memories that can't be projected, each with its reason: they are parked.
     in_transaction: for projections in Postgres: writes that must commit with the watermark.
     committed:      told once they have; not after a rehearsal, or a commit whose end is unknown.
+    stale, again:   memories that the engine was already past; writes that it took only when they
+                    were sent once more.
     """
 
     refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
     in_transaction: Callable[[Connection], None] | None = None
     committed: Callable[[], None] | None = None
+    stale: int = 0
+    again: int = 0

@@ -35,5 +35,5 @@ def announced(services: Services, command: str, count: int, *, replayed: int) ->
     if not count:
         return
     services.metrics.wrote(command, WRITTEN, count)
-    services.metrics.hints.inc()
+    services.metrics.hinted("given")
     services.hint()

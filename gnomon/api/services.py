@@ -10,7 +10,7 @@ from canonical.domain.clock import Clock
 from canonical.domain.door import LIMITS, Limits
 from canonical.store.database import Database
 from canonical.store.reading import CanonicalReader
-from gnomon.api.metrics import Metrics
+from gnomon.metrics.counters import Metrics
 from search.answer import Answer
 from search.query import Query
 

@@ -34,6 +34,8 @@ def worker(
     Ctrl-C or SIGTERM stops it after the pages at hand; a kill -9 loses nothing.
     """
     from gnomon import logs, traces, wiring  # noqa: PLC0415 - half a second that help doesn't need
+    from gnomon.metrics import port  # noqa: PLC0415
+    from gnomon.metrics.counters import Metrics  # noqa: PLC0415
 
     stop = doors.Stop()
     stop.listen()
@@ -42,7 +44,12 @@ def worker(
         threading.Thread(target=doors.stop_when_stdin_ends, daemon=True).start()
     settings = output.settings
     logs.configure(settings)
-    with traces.exported(settings), wiring.open_workers(settings, plan) as crew:
+    metrics = Metrics()
+    with (
+        traces.exported(settings),
+        wiring.open_workers(settings, plan, metrics=metrics) as crew,
+        port.scraped(settings, metrics.registry),
+    ):
         facts = {"projections": crew.projections, "threads": threads, "pid": os.getpid()}
         if output.as_json:
             output.screen.line_document(facts)

@@ -16,10 +16,11 @@ from projectors.protocol import Hit, Mark
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of writes. `stale`: how many the index was already past."""
+    """What became of writes. `stale`: how many the index was already past; `again`: sent again."""
 
     stale: int = 0
     refused: Mapping[UUID, PoisonError] = field(default_factory=dict)
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)

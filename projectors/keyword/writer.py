@@ -26,4 +26,4 @@ class KeywordProjector:
             wanted, lambda memory_id: mapping.write_for(records[memory_id], epoch=epoch), page.marks
         )
         self.stale += written.stale
-        return Applied(refused=written.refused)
+        return Applied(refused=written.refused, stale=written.stale, again=written.again)

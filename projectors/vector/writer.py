@@ -36,8 +36,9 @@ class VectorProjector:
                 writes.append(self._write_for(record, found, page.epoch))
             except PoisonError as exc:
                 refused[record.id] = exc
-        self.stale += self._engine.write(writes, page.marks)
-        return Applied(refused=refused)
+        stale = self._engine.write(writes, page.marks)
+        self.stale += stale
+        return Applied(refused=refused, stale=stale)
 
     def _write_for(
         self, record: Record, found: Mapping[UUID, Vector | PoisonError], epoch: int

@@ -151,6 +151,7 @@ def test_each_item_of_a_bulk_request_is_judged_by_itself(
     assert isinstance(written.refused[bad], EngineRefusedError)
     assert WORD not in str(written.refused[bad])
     assert written.stale == 1
+    assert written.again == len(busy)
     held = index.guards(by_id)
     assert set(held) == by_id.keys() - {bad}
     assert held[records[50].id] == guard(1, 7)

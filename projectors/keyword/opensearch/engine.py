@@ -190,7 +190,7 @@ class OpenSearchIndex:
         self._sender.send(kept)
         if wanted or kept:
             self._refresh()
-        return Written(outcome.stale, refused | outcome.refused)
+        return Written(outcome.stale, refused | outcome.refused, outcome.again)
 
     def guards(self, memory_ids: Sequence[UUID]) -> dict[UUID, int]:
         """Return the guard of each of these memories that the index holds, dead or alive."""

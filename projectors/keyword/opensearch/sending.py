@@ -26,6 +26,7 @@ class Outcome:
     """What became of writes, as far as they are done."""
 
     stale: int = 0
+    again: int = 0  # sent once more
     refused: dict[UUID, PoisonError] = field(default_factory=dict)
 
 
@@ -56,6 +57,7 @@ class Sender:
                     f" ({', '.join(sorted(kinds)) or 'no reason given'})"
                 )
             self.pause(pause_s)
+            outcome.again += len(waiting)
             waiting, kinds = self._round(waiting, outcome)
         return outcome
 

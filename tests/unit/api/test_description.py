@@ -13,6 +13,7 @@ from gnomon.api import bulk, memories, openapi, problems, questions, rendering
 from gnomon.api.refusals import OverloadedError
 from gnomon.api.routes import ROUTES
 from tests.support import json_schema
+from tests.support.metrics import filled, told
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 DOCUMENT = openapi.document("1.2.3")
@@ -141,20 +142,14 @@ def test_the_page_on_the_api_lists_every_route_with_its_right() -> None:
     assert written == rights | beside
 
 
-def test_the_page_on_telemetry_lists_every_metric() -> None:
-    from gnomon.api.metrics import Metrics  # noqa: PLC0415
-
-    metrics = Metrics()
-    metrics.watch(list)
-    metrics.watch_leases(dict)
-    metrics.watch_chores(dict)
-    told = {
-        line.split()[2] for line in metrics.exposition().decode().splitlines() if "# TYPE" in line
+def test_the_page_on_telemetry_lists_every_metric_with_its_kind_and_labels() -> None:
+    ours = {name: one for name, one in told(filled()).items() if name.startswith("gnomon_")}
+    written = {
+        name: (row[0], frozenset(re.findall("`([a-z]+)`", row[1])))
+        for name, row in rows("telemetry.md").items()
+        if name.startswith("gnomon_")
     }
-    # A counter's series ends in _total; _created is the client library's own.
-    assert {name for name in told if not name.endswith("_created")} == {
-        name for name in rows("telemetry.md") if name.startswith("gnomon_")
-    }
+    assert written == {name: (one.kind, one.labels) for name, one in ours.items()}
 
 
 def test_a_problem_says_what_a_caller_can_act_on() -> None:

@@ -1,0 +1,1 @@
+"""What a process counts, and where Prometheus reads it."""
