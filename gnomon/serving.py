@@ -37,7 +37,10 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
             `open_backend` raises.
     """
     metrics = Metrics()
-    with traces.exported(settings), open_backend(settings, metrics=metrics) as backend:
+    with (
+        traces.exported(settings),
+        open_backend(settings, metrics=metrics, hints=metrics) as backend,
+    ):
         running = _running(settings, backend, metrics)
         with port.scraped(settings, metrics.registry):
             yield running
@@ -50,7 +53,10 @@ def open_door(settings: Settings) -> Iterator[Running]:
     Raises: ForbiddenError, as above; and whatever `wiring.open_door` raises.
     """
     metrics = Metrics()
-    with traces.exported(settings), wiring.open_door(settings, metrics=metrics) as backend:
+    with (
+        traces.exported(settings),
+        wiring.open_door(settings, metrics=metrics, hints=metrics) as backend,
+    ):
         running = _running(settings, backend, metrics)
         with port.scraped(settings, metrics.registry):
             yield running

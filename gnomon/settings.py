@@ -143,6 +143,10 @@ class Settings(BaseSettings):
         frozenset(), description="Projections to build anew from canonical state at the start."
     )
     page_events: int = Field(2000, ge=1, le=20_000, description="Events handled together.")
+    projections: frozenset[str] = Field(
+        frozenset(), description="Projections that a worker casts; none named: all it can reach."
+    )
+    threads: int = Field(1, ge=1, le=16, description="Loops of each projection in a worker.")
     shards_at_once: int = Field(
         4, ge=1, le=16, description="Shards of a projection that one loop of a worker leases."
     )

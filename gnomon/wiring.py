@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,7 +24,9 @@ from search.ports import Engines
 from search.searcher import Searcher
 from search.settings import SearchSettings
 from workers import generations
+from workers.counts import HintCounts
 from workers.crew import STATES, Craft, Crew, CrewSettings
+from workers.hints import Hints, NoHintCounts, over_redis
 from workers.maintenance import Maintenance
 from workers.runner import Runner
 
@@ -81,6 +83,7 @@ class Backend:
     searcher: Searcher
     diagnostics: Diagnostics
     crew: Crew | None
+    hints: Hints | None
     maintenance: Maintenance
     epoch: int
     left: Mapping[str, str]  # projections that can't be worked on in this process, and why
@@ -102,10 +105,12 @@ class Backend:
         """Count how often each chore of this process has failed."""
         return dict(self.maintenance.failures)
 
-    def hint(self) -> None:
-        """Wake the loops after a commit; it can't fail, and a lost one costs only time."""
+    def hint(self, shards: Collection[int]) -> None:
+        """Wake the loops after a commit, here and elsewhere; it can't fail or block."""
         if self.crew is not None:
             self.crew.wake()
+        if self.hints is not None:
+            self.hints.hint(shards)
 
 
 @contextmanager
@@ -130,10 +135,11 @@ def _databases(settings: Settings) -> Iterator[Databases]:
         else:
             url = settings.postgres_url.get_secret_value()
         migrate.upgrade(url)
+        pooled = settings.postgres_pooler
         databases = Databases(
-            Database(url, Role.API, connections=API_CONNECTIONS),
-            Database(url, Role.PROJECTOR, connections=PROJECTOR_CONNECTIONS),
-            Database(url, Role.OWNER, connections=OWNER_CONNECTIONS),
+            Database(url, Role.API, connections=API_CONNECTIONS, pooled=pooled),
+            Database(url, Role.PROJECTOR, connections=PROJECTOR_CONNECTIONS, pooled=pooled),
+            Database(url, Role.OWNER, connections=OWNER_CONNECTIONS, pooled=pooled),
         )
         for database in (databases.api, databases.projector, databases.owner):
             stack.callback(database.close)
@@ -142,7 +148,9 @@ def _databases(settings: Settings) -> Iterator[Databases]:
 
 
 @contextmanager
-def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) -> Iterator[Backend]:
+def open_backend(
+    settings: Settings, *, metrics: SearchMetrics | None = None, hints: HintCounts | None = None
+) -> Iterator[Backend]:
     """Open everything, run the loops, and close it in order at the end.
 
     Guarantee: one process at a time in a state folder; what its last process held when it was
@@ -158,11 +166,13 @@ def open_backend(settings: Settings, *, metrics: SearchMetrics | None = None) ->
         projections.end_leases_of(databases.projector, state)  # we have the lock, so they are gone
         owner = projections.owner_of(state, secrets.token_hex(8))
         assembly = _Assembly(settings, databases, metrics or NoMetrics(), stack, alone=True)
-        yield assembly.backend(owner)
+        yield assembly.backend(owner, hints)
 
 
 @contextmanager
-def open_door(settings: Settings, *, metrics: SearchMetrics | None = None) -> Iterator[Backend]:
+def open_door(
+    settings: Settings, *, metrics: SearchMetrics | None = None, hints: HintCounts | None = None
+) -> Iterator[Backend]:
     """Open what an HTTP process needs beside workers: any number of them over one Postgres.
 
     Guarantee: nothing is served before the epoch is settled. An engine that is away, or embedded in
@@ -173,7 +183,7 @@ def open_door(settings: Settings, *, metrics: SearchMetrics | None = None) -> It
     with ExitStack() as stack:
         databases = stack.enter_context(_shared_databases(settings))
         assembly = _Assembly(settings, databases, metrics or NoMetrics(), stack, alone=False)
-        yield assembly.backend(None)
+        yield assembly.backend(None, hints)
 
 
 @contextmanager
@@ -262,7 +272,7 @@ class _Assembly:
         self._reader = CanonicalReader(databases.api)
         self._cast = Shadows(settings, databases.projector, databases.api, stack, alone=alone)
 
-    def backend(self, owner: str | None) -> Backend:
+    def backend(self, owner: str | None, counts: HintCounts | None) -> Backend:
         """Open engines, then the search, then the loops, whose leases are `owner`'s, if named."""
         cast = self._cast
         shadows = cast.of(PROJECTIONS)
@@ -283,6 +293,7 @@ class _Assembly:
             self._searcher(engines, diagnostics),
             diagnostics,
             None if owner is None else self._crew(_crafts(shadows), Plan(owner=owner)),
+            self._hints(counts),
             self._maintain(),
             epoch,
             {name: one.ailment for name, one in shadows.items() if one.ailment is not None},
@@ -324,6 +335,15 @@ class _Assembly:
         self._stack.callback(crew.stop, plan.stop_s)
         crew.start()
         return crew
+
+    def _hints(self, counts: HintCounts | None) -> Hints | None:
+        if self._settings.redis_url is None:
+            return None
+        url = self._settings.redis_url.get_secret_value()
+        hints = over_redis(url, self._databases.projector, PROJECTIONS, counts or NoHintCounts())
+        hints.start()
+        self._stack.callback(hints.stop)
+        return hints
 
     def _rebuild(self, crafts: Sequence[Craft]) -> None:
         """Begin what the settings name anew; an embedded engine was when it was opened."""

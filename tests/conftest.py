@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.support.builders",
     "tests.support.opensearch",
     "tests.support.processes",
+    "tests.support.redis",
     "tests.support.keyword_index",
 ]
 

@@ -117,7 +117,12 @@ class Crew:
         """Return the runners at this moment."""
         return [runner for hand in list(self._hands.values()) for runner in hand.runners]
 
-    def wake(self, projection: str | None = None, generation: int | None = None) -> int:
+    def wake(
+        self,
+        projection: str | None = None,
+        generation: int | None = None,
+        shard: int | None = None,
+    ) -> int:
         """Say that there may be work, of one projection or of all; returns how many runners heard.
 
         It never blocks and never fails, and a lost one costs only time.
@@ -129,7 +134,7 @@ class Crew:
             for runner in hand.runners
         ]
         for runner in heard:
-            runner.wake()
+            runner.wake(shard)
         return len(heard)
 
     def ailments(self) -> list[tuple[str, str]]:

@@ -52,6 +52,10 @@ class Leases:
         self._last = chosen[-1] if chosen else self._last
         return chosen
 
+    def begin_with(self, shard: int) -> None:
+        """Let the next turn begin with a shard, if it waits."""
+        self._last = shard - 1
+
     def keep(self, moved: Sequence[Lease]) -> None:
         """Keep leases at their new watermarks, but for those that were lost meanwhile."""
         with self._noticing:

@@ -83,8 +83,10 @@ class Runner:
             return f"its loop fails: {told(self.last_error)}"
         return self._leases.ailment()
 
-    def wake(self) -> None:
-        """Say that there may be work; never blocks and never fails."""
+    def wake(self, shard: int | None = None) -> None:
+        """Say that there may be work, in a shard or in any; never blocks and never fails."""
+        if shard is not None:
+            self._leases.begin_with(shard)
         self._wake.set()
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float) -> None:

@@ -13,10 +13,12 @@ import orjson
 import psycopg
 from psycopg import errors as pg
 from psycopg import generators
-from psycopg.abc import PQGen
+from psycopg.abc import PQGen, QueryNoTemplate
+from psycopg.pq import Format
+from psycopg.pq.abc import PGresult
 from psycopg.rows import dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
@@ -71,9 +73,13 @@ class Database:
     No transaction is held open across a call to anything but Postgres.
     """
 
-    def __init__(self, url: str, role: Role, *, connections: int = 8) -> None:
-        """Prepare the pool; nothing is connected yet."""
-        self.role = role
+    def __init__(self, url: str, role: Role, *, connections: int = 8, pooled: bool = False) -> None:
+        """Prepare the pool; nothing is connected yet.
+
+        `pooled`: a pooler lends a server's connection for one transaction only, so that role and
+        settings go with each, and no statement is prepared.
+        """
+        self.role, self._pooled = role, pooled
         self.engine: Engine = create_engine(
             driver_url(url),
             pool_size=connections,
@@ -81,18 +87,24 @@ class Database:
             pool_timeout=5,
             pool_use_lifo=True,  # a few connections stay warm, with their plans
             pool_reset_on_return="rollback",
-            connect_args={"prepare_threshold": 0},
+            connect_args={"prepare_threshold": None if pooled else 0},
         )
+        if pooled:
+            event.listen(self.engine, "do_connect", _connect_pooled)
         event.listen(self.engine, "connect", self._serve_as_role)
         event.listen(self.engine, "checkout", _replace_if_ended)
 
     def _serve_as_role(self, raw: psycopg.Connection, _entry: ConnectionPoolEntry) -> None:
         settings = {"role": self.role.value, **SESSION}
+        local = "true" if self._pooled else "false"
         calls = ", ".join(
-            f"set_config('{name}', '{value}', false)" for name, value in settings.items()
+            f"set_config('{name}', '{value}', {local})" for name, value in settings.items()
         )
         set_json_loads(jsonb.loads, raw)
         set_json_dumps(orjson.dumps, raw)
+        if isinstance(raw, PooledConnection):
+            raw.opening = f"SELECT {calls}".encode()
+            return
         cursor = raw.cursor()
         cursor.execute(f"SELECT {calls}".encode())
         cursor.close()
@@ -170,6 +182,31 @@ class Database:
     def close(self) -> None:
         """Close the pool's connections."""
         self.engine.dispose()
+
+
+class PooledConnection(psycopg.Connection):
+    """A connection by way of a pooler: what a session would keep is set in each transaction.
+
+    The next transaction may run on a server's connection on which another role was served last: as
+    a setting of the session, a role would be somebody else's, and with it the sight of all tenants.
+    """
+
+    opening = b""  # follows each BEGIN
+
+    # typing has `override` from Python 3.12 on.
+    def _exec_command(  # type: ignore[explicit-override]
+        self, command: QueryNoTemplate, result_format: Format = Format.TEXT
+    ) -> PQGen[PGresult | None]:
+        result = yield from super()._exec_command(command, result_format)
+        if self.opening and isinstance(command, bytes) and command.startswith(b"BEGIN"):
+            yield from super()._exec_command(self.opening)
+        return result
+
+
+def _connect_pooled(
+    _dialect: Dialect, _entry: ConnectionPoolEntry, arguments: list[Any], named: dict[str, Any]
+) -> PooledConnection:
+    return PooledConnection.connect(*arguments, **named)
 
 
 def _replace_if_ended(

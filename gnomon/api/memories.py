@@ -224,7 +224,9 @@ def delete_scope(call: Call) -> Response:
         key = _key(call, "delete_scope", given, [scope.named(), why])
         deleted = change.delete_scope(call.writer(), scope, key, why=why)
     fresh = deleted.count - deleted.repeated
-    outcomes.announced(call.services, "delete_scope", fresh, replayed=deleted.repeated)
+    outcomes.announced(
+        call.services, "delete_scope", deleted.written, fresh, replayed=deleted.repeated
+    )
     body = {
         "count": deleted.count,
         "status": Status.DELETED,

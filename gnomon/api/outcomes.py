@@ -1,6 +1,6 @@
 """What follows a commit: the hint to the projectors, and the counts of writes and refusals."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from canonical import tracing
@@ -25,15 +25,20 @@ def counted(services: Services, command: str) -> Iterator[None]:
 
 def committed(services: Services, command: str, written: Sequence[Written]) -> None:
     """Count what was committed, and let the projectors know, unless all of it was a repeat."""
-    replayed = sum(one.replayed for one in written)
-    announced(services, command, len(written) - replayed, replayed=replayed)
+    fresh = [one for one in written if not one.replayed]
+    announced(services, command, fresh, len(fresh), replayed=len(written) - len(fresh))
 
 
-def announced(services: Services, command: str, count: int, *, replayed: int) -> None:
-    """Count new writes and repeated ones, and let the projectors know of new ones."""
+def announced(
+    services: Services, command: str, fresh: Iterable[Written], count: int, *, replayed: int
+) -> None:
+    """Count new writes and repeated ones, and let the projectors know of new ones.
+
+    `fresh`: at least the last new write of each shard.
+    """
     services.metrics.wrote(command, REPLAYED, replayed)
     if not count:
         return
     services.metrics.wrote(command, WRITTEN, count)
     services.metrics.hinted("given")
-    services.hint()
+    services.hint(frozenset(one.shard for one in fresh))

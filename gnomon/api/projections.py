@@ -40,7 +40,7 @@ def resume(call: Call) -> Response:
     name = _name(call)
     projections.pause(call.services.database, name, paused=False)
     halted = projections.resume_halted(call.services.projector, name)
-    call.services.hint()
+    call.services.hint(())
     return json_response({"name": name, "paused": False, "resumed_shards": halted})
 
 
@@ -65,7 +65,7 @@ def redrive(call: Call) -> Response:
     ids = None if raw is None else [parse_id(one, f"ids[{n}]") for n, one in enumerate(raw)]
     name = _known(call)
     count = projections.redrive(call.services.database, name, ids, tenant=call.tenant)
-    call.services.hint()
+    call.services.hint(())
     return json_response({"name": name, "count": count})
 
 

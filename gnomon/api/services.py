@@ -1,6 +1,6 @@
 """What the HTTP API stands on; whoever starts a process fills it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -84,7 +84,8 @@ class Services:
     projector:   serves as the projector role: the state of projections over all tenants.
     epoch:       of the log; position tokens carry it.
     keys_exist:  tells whether a key was ever made; until then loopback needs none.
-    hint:        called after each commit, so that the projectors need not wait for their sweep.
+    hint:        told after each commit which shards were written to, or none if unknown, so that
+                 the projectors need not wait for their sweep.
     health:      names what is unwell in this process beside the projections' lag.
     """
 
@@ -96,7 +97,7 @@ class Services:
     epoch: int
     clock: Clock
     keys_exist: Callable[[], bool]
-    hint: Callable[[], None]
+    hint: Callable[[Collection[int]], None]
     health: Callable[[], Sequence[Ailment]] = well
     metrics: Metrics = field(default_factory=Metrics)
     limits: Limits = LIMITS

@@ -23,7 +23,10 @@ def worker(
     projections: Annotated[
         str, typer.Option(help="Which, separated by commas; else all whose engine it reaches.")
     ] = "",
-    threads: Annotated[int, typer.Option(min=1, max=16, help="Loops of each projection.")] = 1,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=16, help="Loops of each projection.", show_default="1"),
+    ] = None,
     stop_s: Annotated[
         float, typer.Option(min=0, help="Seconds for pages at hand when it is told to stop.")
     ] = 20.0,
@@ -39,10 +42,14 @@ def worker(
 
     stop = doors.Stop()
     stop.listen()
-    plan = wiring.Plan(projections=_named(projections), threads=threads, stop_s=stop_s)
     if until_stdin_ends:
         threading.Thread(target=doors.stop_when_stdin_ends, daemon=True).start()
     settings = output.settings
+    plan = wiring.Plan(
+        projections=_named(projections) or sorted(settings.projections),
+        threads=threads or settings.threads,
+        stop_s=stop_s,
+    )
     logs.configure(settings)
     metrics = Metrics()
     with (
@@ -50,7 +57,7 @@ def worker(
         wiring.open_workers(settings, plan, metrics=metrics) as crew,
         port.scraped(settings, metrics.registry),
     ):
-        facts = {"projections": crew.projections, "threads": threads, "pid": os.getpid()}
+        facts = {"projections": crew.projections, "threads": plan.threads, "pid": os.getpid()}
         if output.as_json:
             output.screen.line_document(facts)
         else:

@@ -3,52 +3,28 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from sqlalchemy import text
 
 from canonical.store.database import Database, Role
 from tests.support.builders import until
 from tests.support.command import gnomon
-from tests.support.processes import Program
 from tests.support.qdrant import StandIn, stand_in
+from tests.support.site import Site, add, behind, holders, rows, search
 
-LEASE_S = "2"
 HELD = "SELECT 1 FROM watermark WHERE error_code = 'engine_unavailable'"
 
 
-class Site:
-    """A Postgres, a Qdrant, and the processes that a test starts on them."""
-
-    def __init__(self, url: str, folder: Path, qdrant: StandIn, stack: ExitStack) -> None:
-        self.folder, self.qdrant, self.stack = folder, qdrant, stack
-        self.env = {
-            "GNOMON_POSTGRES_URL_FILE": str(folder / "postgres_url"),
-            "GNOMON_QDRANT_URL": qdrant.url,
-            "GNOMON_STATE": str(folder / "state"),
-            "GNOMON_LEASE_S": LEASE_S,
-            "GNOMON_IDLE_S": "0.1",
-        }
-        (folder / "postgres_url").write_text(f"{url}\n")
-
-    def worker(self, *options: str) -> Program:
-        named = ("worker", "--projections", "vector,audit", *options)
-        return self.stack.enter_context(Program(self.folder / "worker.log", self.env, *named))
-
-    def serve(self, *options: str) -> httpx.Client:
-        log = self.folder / "serve.log"
-        program = self.stack.enter_context(Program(log, self.env, "serve", "--port", "0", *options))
-        client = httpx.Client(base_url=program.announced["address"], timeout=60)
-        return self.stack.enter_context(client)
+@pytest.fixture
+def qdrant(tmp_path: Path) -> Iterator[StandIn]:
+    with stand_in(tmp_path / "qdrant") as server:
+        yield server
 
 
 @pytest.fixture
-def site(safe_url: str, tmp_path: Path) -> Iterator[Site]:
+def site(safe_url: str, tmp_path: Path, qdrant: StandIn) -> Iterator[Site]:
     with ExitStack() as stack:
-        qdrant = stack.enter_context(stand_in(tmp_path / "qdrant"))
-        yield Site(safe_url, tmp_path, qdrant, stack)
+        yield Site(safe_url, tmp_path, stack, GNOMON_QDRANT_URL=qdrant.url)
 
 
 @pytest.fixture
@@ -56,36 +32,6 @@ def owner(safe_url: str) -> Iterator[Database]:
     database = Database(safe_url, Role.OWNER)
     yield database
     database.close()
-
-
-def rows(owner: Database, statement: str) -> list[tuple[Any, ...]]:
-    with owner.transaction() as conn:
-        return [tuple(row) for row in conn.execute(text(statement))]
-
-
-def add(client: httpx.Client, first: int, end: int) -> None:
-    memories = [{"text": f"Mara keeps key {n}", "user_id": "mara"} for n in range(first, end)]
-    client.post("/v1/memories", json={"memories": memories}).raise_for_status()
-
-
-def search(client: httpx.Client, n: int) -> tuple[list[str], dict[str, str]]:
-    asked = {"query": f"Mara keeps key {n}", "user_id": "mara", "top_k": 5}
-    answer = client.post("/v1/search", json=asked)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    return (
-        [hit["text"] for hit in found["items"]],
-        {one["leg"]: one["reason"] for one in found["degraded"]},
-    )
-
-
-def behind(owner: Database) -> int:
-    ((lag,),) = rows(
-        owner,
-        "SELECT coalesce(sum(s.pos - w.pos), 1) FROM watermark w JOIN shard s USING (shard)"
-        " JOIN generation g USING (projection, generation) WHERE g.state = 'live'",
-    )
-    return int(lag)
 
 
 def test_workers_share_the_work_survive_a_kill_and_give_their_leases_back(
@@ -111,23 +57,19 @@ def test_workers_share_the_work_survive_a_kill_and_give_their_leases_back(
     assert holders(owner) == set()
 
 
-def holders(owner: Database) -> set[tuple[Any, ...]]:
-    return set(rows(owner, "SELECT lease_owner FROM watermark WHERE lease_until > now()"))
-
-
 def test_a_rebuild_is_begun_by_a_command_and_served_without_a_restart(
-    site: Site, owner: Database
+    site: Site, owner: Database, qdrant: StandIn
 ) -> None:
     """P8, E-16: an index that is gone halts; searches say so, until the rebuilt one serves."""
     client = site.serve()
     site.worker()
     add(client, 0, 50)
     until(lambda: behind(owner) == 0, "all to be projected")
-    site.qdrant.kill()
+    qdrant.kill()
     for part in (site.folder / "qdrant").rglob("*"):
         if part.is_file():
             part.unlink()
-    site.qdrant.start()
+    qdrant.start()
     add(client, 50, 60)
     until(lambda: search(client, 1)[1].get("vector") in ("halted", "failed"), "it to be named")
     assert "Mara keeps key 59" in search(client, 59)[0]
@@ -143,10 +85,10 @@ def test_a_rebuild_is_begun_by_a_command_and_served_without_a_restart(
 
 
 def test_everything_starts_while_the_index_server_is_away_and_uses_it_once_it_is_back(
-    site: Site, owner: Database
+    site: Site, owner: Database, qdrant: StandIn
 ) -> None:
     """O-28, P1: a write needs Postgres alone."""
-    site.qdrant.kill()
+    qdrant.kill()
     client = site.serve()
     worker = site.worker()
     add(client, 0, 20)
@@ -155,7 +97,7 @@ def test_everything_starts_while_the_index_server_is_away_and_uses_it_once_it_is
         lambda: bool(rows(owner, HELD)),
         "the shards to be held",
     )
-    site.qdrant.start()
+    qdrant.start()
     until(lambda: behind(owner) == 0, "all to be projected")
     until(lambda: "vector" not in search(client, 7)[1], "the leg to serve")
     assert worker.stop() == 0, worker.said()

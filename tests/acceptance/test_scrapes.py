@@ -8,17 +8,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.acceptance.test_many_processes import Site, add
 from tests.support.builders import until
 from tests.support.metrics import value
 from tests.support.qdrant import stand_in
+from tests.support.site import Site, add
 
 
 @pytest.fixture
 def site(safe_url: str, tmp_path: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         qdrant = stack.enter_context(stand_in(tmp_path / "qdrant"))
-        held = Site(safe_url, tmp_path, qdrant, stack)
+        held = Site(safe_url, tmp_path, stack, GNOMON_QDRANT_URL=qdrant.url)
         held.env["GNOMON_METRICS_PORT"] = str(free_port())
         yield held
 

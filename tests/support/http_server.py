@@ -4,7 +4,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -91,7 +91,7 @@ class Noted:
     hints: int = 0
     used: list[tuple[str, UUID, tuple[UUID, ...], tuple[UUID, ...]]] = field(default_factory=list)
 
-    def hint(self) -> None:
+    def hint(self, _shards: Collection[int]) -> None:
         self.hints += 1
 
 
