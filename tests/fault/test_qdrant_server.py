@@ -34,7 +34,7 @@ from tests.support.faulty_proxy import (
     Then,
     proxied,
 )
-from tests.support.qdrant import StandIn, stand_in
+from tests.support.qdrant import REAL_URL, StandIn, stand_in
 from tests.support.vector_index import (
     DIMENSION,
     SHAPE,
@@ -51,16 +51,35 @@ UPSERT = ("PUT", "/points?")
 GUARDS = ("POST", "/points?consistency=all")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """A server that tests share: each has collections of its own, and leaves it running."""
+@pytest.fixture(scope="module", params=["stand-in", *([REAL_URL] if REAL_URL else [])])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StandIn | None]:
+    """A server that tests share, each with collections of its own; None: the real one."""
+    if request.param == REAL_URL:
+        yield None
+        return
     with stand_in(tmp_path_factory.mktemp("server")) as running:
         yield running
 
 
+@pytest.fixture(scope="module")
+def url(server: StandIn | None) -> str:
+    """Return where the server is, without a proxy."""
+    return server.url if server else str(REAL_URL)
+
+
 @pytest.fixture
-def proxy(server: StandIn) -> Iterator[FaultyProxy]:
-    with proxied(server.url) as between:
+def killable(server: StandIn | None) -> StandIn:
+    """Return the server's process; a test leaves it running."""
+    if server is None:
+        pytest.skip("the real server's process is not ours")
+    return server
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[FaultyProxy]:
+    with proxied(url) as between:
         yield between
 
 
@@ -80,12 +99,12 @@ def write_of(text: str, **changes: Any) -> IndexWrite:
     return mapping.write_for(made, vector_of(text), epoch=1, dimension=DIMENSION)
 
 
-def status_of(server: StandIn, index: ServerIndex) -> str:
-    return str(asked(server, f"/collections/{index.name}")["status"])
+def status_of(url: str, index: ServerIndex) -> str:
+    return str(asked(url, f"/collections/{index.name}")["status"])
 
 
-def asked(server: StandIn, path: str) -> dict[str, Any]:
-    return dict(httpx.get(server.url + path, trust_env=False).json()["result"])
+def asked(url: str, path: str) -> dict[str, Any]:
+    return dict(httpx.get(url + path, trust_env=False).json()["result"])
 
 
 def points_in(proxy: FaultyProxy) -> list[list[dict[str, Any]]]:
@@ -124,9 +143,9 @@ BROKEN: dict[str, Fault] = {
 
 
 @pytest.fixture(scope="module")
-def common(server: StandIn) -> Iterator[tuple[FaultyProxy, ServerIndex]]:
+def common(url: str) -> Iterator[tuple[FaultyProxy, ServerIndex]]:
     """A collection that tests share, each with memories and shards of its own."""
-    with proxied(server.url) as proxy, server_index(proxy.url, request_points=10) as index:
+    with proxied(url) as proxy, server_index(proxy.url, request_points=10) as index:
         yield proxy, index
 
 
@@ -157,7 +176,7 @@ def test_a_page_that_was_broken_off_is_repeated_and_whole(
     assert index.marks()[reached.shard] == reached
 
 
-def test_a_write_that_times_out_is_unknown(server: StandIn, proxy: FaultyProxy) -> None:
+def test_a_write_that_times_out_is_unknown(proxy: FaultyProxy) -> None:
     """E-03: it may have been applied all the same; doing it again is no harm."""
     until = Event()
     with server_index(proxy.url) as made:
@@ -196,7 +215,7 @@ def test_a_server_that_refuses_connections_is_waited_for(
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("nth", [1, 3])
 def test_a_server_killed_in_a_page_keeps_what_it_acknowledged(
-    server: StandIn, index: ServerIndex, proxy: FaultyProxy, nth: int, *, after: bool
+    killable: StandIn, index: ServerIndex, proxy: FaultyProxy, nth: int, *, after: bool
 ) -> None:
     """P2, P3: the page is repeated; what had been acknowledged before is there at once."""
     first, before = page_and_expected(12)
@@ -204,13 +223,13 @@ def test_a_server_killed_in_a_page_keeps_what_it_acknowledged(
     corner.apply(*first, marks=[mark(4, 12)])
     records, expected = page_and_expected()
     proxy.plan(Then(lambda: None), *UPSERT, times=nth)
-    proxy.plan(Then(server.kill, after=after), *UPSERT)
+    proxy.plan(Then(killable.kill, after=after), *UPSERT)
     if not (after and nth == 3):
         with pytest.raises(EngineUnavailableError):
             corner.apply(*records, marks=[mark(4, 37)])
     else:
         corner.apply(*records, marks=[mark(4, 37)])
-    server.start()
+    killable.start()
     held = held_by(index)
     assert before.items() <= held.items()
     assert index.marks() in ({4: mark(4, 12)}, {4: mark(4, 37)})
@@ -222,29 +241,29 @@ def test_a_server_killed_in_a_page_keeps_what_it_acknowledged(
 
 
 def test_a_collection_that_comes_back_grey_is_started_by_whoever_opens_it(
-    server: StandIn, index: ServerIndex
+    killable: StandIn, index: ServerIndex
 ) -> None:
     Corner(index, "t").add("tea")
-    server.kill()
-    server.start()
-    assert status_of(server, index) == "grey"
+    killable.kill()
+    killable.start()
+    assert status_of(killable.url, index) == "grey"
     index.reopen()
-    assert status_of(server, index) == "green"
+    assert status_of(killable.url, index) == "green"
 
 
 def test_a_collection_that_comes_back_grey_is_started_by_whoever_has_it_open(
-    server: StandIn, index: ServerIndex
+    killable: StandIn, index: ServerIndex
 ) -> None:
     """Nobody opens it again: a worker goes on with its next page."""
     corner = Corner(index, "t")
     corner.add("tea")
-    server.kill()
+    killable.kill()
     with pytest.raises(EngineUnavailableError):
         corner.add("tea")
-    server.start()
-    assert status_of(server, index) == "grey"
+    killable.start()
+    assert status_of(killable.url, index) == "grey"
     corner.add("tea")
-    assert status_of(server, index) == "green"
+    assert status_of(killable.url, index) == "green"
 
 
 # The engine has the last word
@@ -252,7 +271,7 @@ def test_a_collection_that_comes_back_grey_is_started_by_whoever_has_it_open(
 
 @pytest.mark.parametrize("many", [False, True], ids=["one guard", "many guards"])
 def test_an_older_write_under_way_loses_in_the_engine(
-    server: StandIn, index: ServerIndex, proxy: FaultyProxy, *, many: bool
+    url: str, index: ServerIndex, proxy: FaultyProxy, *, many: bool
 ) -> None:
     """O-04: a newer one lands between the reading of guards and the writing."""
     memories = [uuid4() for _ in range(4)]
@@ -260,7 +279,7 @@ def test_an_older_write_under_way_loses_in_the_engine(
     new = [write_of("new", id=m, rev=2 + n * many) for n, m in enumerate(memories[:2])]
 
     def overtake() -> None:
-        with QdrantIndex.open(QdrantSettings(url=server.url), index.name, SHAPE) as other:
+        with QdrantIndex.open(QdrantSettings(url=url), index.name, SHAPE) as other:
             other.write(new, [])
 
     proxy.plan(Then(overtake, after=True), *GUARDS)
@@ -271,9 +290,9 @@ def test_an_older_write_under_way_loses_in_the_engine(
     assert Corner(index, "t").find("new")[0].score == pytest.approx(1, abs=1e-5)
 
 
-def test_a_mark_of_another_process_is_never_set_back(index: ServerIndex, server: StandIn) -> None:
+def test_a_mark_of_another_process_is_never_set_back(index: ServerIndex, url: str) -> None:
     """P3: a zombie's mark loses, by position and by epoch; a restored log's wins."""
-    with QdrantIndex.open(QdrantSettings(url=server.url), index.name, SHAPE) as other:
+    with QdrantIndex.open(QdrantSettings(url=url), index.name, SHAPE) as other:
         other.write([], [mark(0, 9), mark(1, 9)])
         index.write([], [mark(0, 5), mark(1, 12), mark(2, 3)])
         assert index.marks() == {0: mark(0, 9), 1: mark(1, 12), 2: mark(2, 3)}
@@ -344,12 +363,12 @@ def test_nothing_is_ever_deleted_from_the_collection(
 
 @pytest.mark.parametrize("payload", [{}, {"guard": "x", "status": 3}, {"status": "active"}])
 def test_a_point_without_a_guard_is_seen_and_overwritten(
-    server: StandIn, index: ServerIndex, payload: dict[str, Any]
+    url: str, index: ServerIndex, payload: dict[str, Any]
 ) -> None:
     """E-12: planted under a live record's id; a scan names it, a write mends it."""
     memory = uuid4()
     planted = {"id": str(memory), "vector": [1.0] * DIMENSION, "payload": payload}
-    where = f"{server.url}/collections/{index.name}/points?wait=true"
+    where = f"{url}/collections/{index.name}/points?wait=true"
     httpx.put(where, json={"points": [planted]}, trust_env=False).raise_for_status()
     ((found, held, status),) = index.scan()
     assert (found, held) == (memory, -1)
@@ -378,12 +397,12 @@ def test_a_hit_without_its_payload_is_dropped_and_counted(
 
 
 def test_a_collection_that_is_gone_is_named_and_never_made_again(
-    server: StandIn, index: ServerIndex
+    url: str, index: ServerIndex
 ) -> None:
     """E-16: the writer stops, a search says so; an open finds none and makes none."""
     corner = Corner(index, "t")
     corner.add("tea")
-    httpx.delete(f"{server.url}/collections/{index.name}", trust_env=False).raise_for_status()
+    httpx.delete(f"{url}/collections/{index.name}", trust_env=False).raise_for_status()
     with pytest.raises(EngineMismatchError, match=index.name):
         corner.apply(record("tea", SCOPE), marks=[mark(0, 1)])
     with pytest.raises(EngineMismatchError, match=index.name):
@@ -392,7 +411,7 @@ def test_a_collection_that_is_gone_is_named_and_never_made_again(
         corner.find()
     with pytest.raises(EngineMismatchError, match=index.name):
         index.reopen()
-    assert asked(server, f"/collections/{index.name}/exists") == {"exists": False}
+    assert asked(url, f"/collections/{index.name}/exists") == {"exists": False}
 
 
 def test_an_alias_names_one_collection_and_searches_follow_it(index: ServerIndex) -> None:
@@ -424,7 +443,7 @@ def nearest(index: QdrantIndex) -> list[Near]:
 @pytest.mark.parametrize("fault", [Reset(), LostReply()], ids=["not done", "reply lost"])
 @pytest.mark.parametrize("nth", [0, 1, 9, 10])  # the collection, nine indexes, the last word
 def test_a_creation_that_was_broken_off_is_no_index_and_is_finished_by_the_next(
-    server: StandIn, proxy: FaultyProxy, nth: int, fault: Fault
+    url: str, proxy: FaultyProxy, nth: int, fault: Fault
 ) -> None:
     """E-16: an index without its indexes is never served."""
     settings, name = QdrantSettings(url=proxy.url), f"g{uuid4().hex}"
@@ -437,7 +456,7 @@ def test_a_creation_that_was_broken_off_is_no_index_and_is_finished_by_the_next(
         with pytest.raises(EngineMismatchError, match=name):
             QdrantIndex.open(settings, name, SHAPE)
         QdrantIndex.create(settings, name, SHAPE).close()
-    schema = asked(server, f"/collections/{name}")["payload_schema"]
+    schema = asked(url, f"/collections/{name}")["payload_schema"]
     assert len(schema) == 9
     assert schema["tenant"]["params"]["is_tenant"] is True
     QdrantIndex.open(settings, name, SHAPE).close()

@@ -34,7 +34,7 @@ from projectors.vector.qdrant.client import connect
 from projectors.vector.qdrant.index import QdrantIndex
 from projectors.vector.qdrant.settings import QdrantSettings, Quantisation
 from projectors.vector.schema import Shape
-from tests.support.faulty_proxy import Answer, FaultyProxy, Instead, Reset, Silence, proxied
+from tests.support.faulty_proxy import Answer, Drip, FaultyProxy, Instead, Reset, Silence, proxied
 from tests.support.qdrant import StandIn, stand_in
 from tests.support.vector_index import (
     DIMENSION,
@@ -148,13 +148,23 @@ def test_a_broken_connection_is_waited_out(index: ServerIndex, proxy: FaultyProx
 
 
 def test_a_search_ends_in_its_time(index: ServerIndex, proxy: FaultyProxy) -> None:
-    """The client's time-out is the search's, not the writes' of half a minute."""
+    """The client's time-out is the search's, not the writes'."""
     until = Event()
     proxy.plan(Silence(until, forward=False), path="/points/query")
     with pytest.raises(EngineUnavailableError, match="search"):
         index.engine.nearest(vector_of("tea"), LIVE, 3, timedelta(milliseconds=300))
     until.set()
     assert proxy.sent("POST", "/points/query?timeout=1")
+
+
+def test_an_answer_that_drips_in_ends_in_its_time_too(
+    index: ServerIndex, proxy: FaultyProxy
+) -> None:
+    """Each piece comes soon enough, the whole would take half a minute."""
+    Corner(index).add(*(f"tea {n}" for n in range(5)))
+    proxy.plan(Drip(0.05), path="/points/query")
+    with pytest.raises(EngineUnavailableError, match="drips"):
+        index.engine.nearest(vector_of("tea"), LIVE, 5, timedelta(seconds=1))
 
 
 GONE = Answer(404, said("Not found: Collection `c` doesn't exist!"))
@@ -394,6 +404,15 @@ def test_a_wrong_key_is_waited_out_and_a_right_one_goes_in(tmp_path: Path) -> No
         for wrong in ("open", None):
             with pytest.raises(EngineUnavailableError, match="401"):
                 QdrantIndex.open(replace(settings, api_key=wrong), "c", SHAPE)
+
+
+def test_certificates_that_cannot_be_read_are_named(server: StandIn, tmp_path: Path) -> None:
+    for content in (None, b"no certificate"):
+        file = tmp_path / "ca.pem"
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(EngineUnavailableError, match=r"ca\.pem"):
+            QdrantIndex.open(QdrantSettings(url=server.url, ca_file=file), "c", SHAPE)
 
 
 @pytest.fixture(scope="module")

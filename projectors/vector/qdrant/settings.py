@@ -29,7 +29,7 @@ class QdrantSettings:
     ca_file: Path | None = None  # certificates to trust instead of the system's
     prefer_grpc: bool = False
     grpc_port: int = 6334
-    timeout: timedelta = timedelta(seconds=30)  # of one request; a search brings its own
+    timeout: timedelta = timedelta(seconds=20)  # of one request; a search brings its own
     connections: int = 16
     exact: bool = False  # search without the graph: the cost grows with the records in the scope
     request_points: int = REQUEST_POINTS
