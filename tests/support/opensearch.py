@@ -18,6 +18,7 @@ import pytest
 from opensearchpy import OpenSearch
 
 from projectors.keyword.opensearch.settings import OpenSearchSettings
+from tests.support.faulty_proxy import FaultyProxy, proxied
 
 SERVER = Path(__file__).parents[2] / "deploy" / "local" / "opensearch" / "server"
 START_S = 180
@@ -109,3 +110,10 @@ def name(opensearch_url: str) -> Iterator[str]:
 def drop(url: str, name: str) -> None:
     with OpenSearch([url], max_retries=0, timeout=30) as client:
         client.indices.delete(index=f"{name}*", params={"ignore_unavailable": "true"})
+
+
+@pytest.fixture
+def opensearch_proxy(opensearch_url: str) -> Iterator[FaultyProxy]:
+    """The way to the server, which breaks where it is told to."""
+    with proxied(opensearch_url) as made:
+        yield made

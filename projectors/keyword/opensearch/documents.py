@@ -21,9 +21,8 @@ ABOUT = "about"  # finds the marks; no memory has it
 
 ABOUT_MARKS = "mark"
 MAX_LONG = (1 << 63) - 1
-# A number is here by its whole term alone: this server has ranges over terms.
+# A number is here by its whole term alone, the last of its steps: there are ranges over terms.
 _WHOLE = NUMBER_DIGITS[len(NUMBER_STEPS) - 1]
-_WHOLE_AT = -NUMBER_STEPS[-1] - 1
 
 _EXACT = {"type": "keyword", "doc_values": False}  # asked for, never sorted by or counted
 _INTEGER = {"type": "long"}
@@ -128,7 +127,7 @@ def _source(write: IndexWrite) -> dict[str, Any]:
                 schema.STATUS: write.status.value,
                 **write.scope.named(),
                 schema.FACETS: write.facets,
-                schema.NUMBERS: [n for n in write.numbers if n[_WHOLE_AT] == _WHOLE],
+                schema.NUMBERS: write.numbers[len(NUMBER_STEPS) - 1 :: len(NUMBER_STEPS)],
                 schema.VALID_FROM: write.valid_from,
                 schema.VALID_TO: write.valid_to,
                 schema.EXPIRES_AT: write.expires_at,

@@ -310,7 +310,7 @@ def _connected(settings: OpenSearchSettings, opened: ExitStack) -> OpenSearch:
 def _described(client: OpenSearch, settings: OpenSearchSettings, name: str) -> Place:
     """Check that an index is what this program writes, and return how it is searched."""
     with in_our_terms("open"):
-        answer = client.indices.get(index=name, params={"expand_wildcards": "none"})
+        answer = client.indices.get(index=name)
     with reading("open"):
         if name not in answer:
             raise EngineMismatchError(f"open: {name} is an alias and no index")

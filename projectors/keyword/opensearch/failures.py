@@ -53,16 +53,20 @@ def kind_of(exc: TransportError) -> str:
     return kind if isinstance(kind, str) else ""
 
 
+def told(said: str, kind: str) -> EngineUnavailableError | EngineMismatchError:
+    """Return what a kind of error, which the server names, means."""
+    if kind in LOST:
+        return EngineMismatchError(f"{said}, {kind}: the index or the alias is gone")
+    return EngineUnavailableError(f"{said}, {kind or 'and not as it does'}")
+
+
 def _translated(
     operation: str, exc: TransportError
 ) -> EngineUnavailableError | EngineMismatchError:
     status, kind = exc.status_code, kind_of(exc)
     if not isinstance(status, int):
         return EngineUnavailableError(f"{operation}: {_silence(exc)}")
-    said = f"{operation}: OpenSearch answered {status}, {kind or 'and not as it does'}"
-    if kind in LOST:
-        return EngineMismatchError(f"{said}: the index or the alias is gone")
-    return EngineUnavailableError(said)
+    return told(f"{operation}: OpenSearch answered {status}", kind)
 
 
 def _silence(exc: TransportError) -> str:

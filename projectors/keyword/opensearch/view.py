@@ -12,7 +12,7 @@ from canonical.errors import EngineUnavailableError
 from projectors.keyword import schema
 from projectors.keyword.mapping import tag
 from projectors.keyword.opensearch import queries
-from projectors.keyword.opensearch.failures import in_our_terms, reading
+from projectors.keyword.opensearch.failures import in_our_terms, reading, told
 from projectors.keyword.port import Question
 from projectors.keyword.relevance import Statistics
 from projectors.protocol import Hit
@@ -53,6 +53,9 @@ class OpenSearchView:
         with in_our_terms("statistics"):
             answer = self.client.mtermvectors(body={"docs": docs}, params=self._params())
         with reading("statistics"):
+            for doc in answer["docs"]:
+                if "error" in doc:
+                    raise told("statistics: OpenSearch answered", str(doc["error"]["type"]))
             return self._statistics(asked, [doc["term_vectors"] for doc in answer["docs"]])
 
     def search(self, question: Question) -> list[Hit]:
@@ -93,12 +96,12 @@ class OpenSearchView:
             **dict.fromkeys(("positions", "offsets", "payloads"), False),
         }
 
-    def _statistics(self, asked: Sequence[str], told: Sequence[Mapping[str, Any]]) -> Statistics:
-        bodies = [shard.get(schema.BODY, {}) for shard in told]
+    def _statistics(self, asked: Sequence[str], shards: Sequence[Mapping[str, Any]]) -> Statistics:
+        bodies = [shard.get(schema.BODY, {}) for shard in shards]
         fields = [body.get("field_statistics", {}) for body in bodies]
         n_docs, words = (sum(max(f.get(n, 0), 0) for f in fields) for n in ("doc_count", "sum_ttf"))
         prefix = tag(self.tenant)
-        tenants = [shard.get(schema.TENANT, {}) for shard in told]
+        tenants = [shard.get(schema.TENANT, {}) for shard in shards]
         return Statistics(
             n_docs=_frequency(tenants, self.tenant),
             df={term: _frequency(bodies, prefix + term) for term in asked},
