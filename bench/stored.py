@@ -20,8 +20,8 @@ from canonical.store.caches import EmbeddingCache, FoundNames, NameCache, text_k
 from canonical.store.database import Database, Role
 from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.feed import FeedSettings, LogFeed
+from gnomon.projections import BY_EVENTS, PAGES
 from gnomon.settings import Settings
-from gnomon.shadows import BY_EVENTS, PAGES
 from inference.local import WordLlamaEmbedder
 from inference.protocols import Name
 from projectors.protocol import Applied, Page, Projector

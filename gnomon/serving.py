@@ -47,15 +47,15 @@ def open_embedded(settings: Settings) -> Iterator[Running]:
 
 
 @contextmanager
-def open_door(settings: Settings) -> Iterator[Running]:
+def open_api(settings: Settings) -> Iterator[Running]:
     """Open one of many HTTP processes over one Postgres; the loops run in workers.
 
-    Raises: ForbiddenError, as above; and whatever `wiring.open_door` raises.
+    Raises: ForbiddenError, as above; and whatever `wiring.open_api` raises.
     """
     metrics = Metrics()
     with (
         traces.exported(settings),
-        wiring.open_door(settings, metrics=metrics, hints=metrics) as backend,
+        wiring.open_api(settings, metrics=metrics, hints=metrics) as backend,
     ):
         running = _running(settings, backend, metrics)
         with port.scraped(settings, metrics.registry):
@@ -66,7 +66,7 @@ def application() -> FastAPI:
     """Make the application of one process of `gnomon serve`; what it opens, its end closes."""
     settings, stack = Settings(), ExitStack()
     logs.configure(settings)
-    app = stack.enter_context(open_door(settings)).app
+    app = stack.enter_context(open_api(settings)).app
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -16,8 +16,8 @@ from canonical.store.embedded import EmbeddedPostgres
 from canonical.store.reading import CanonicalReader
 from canonical.store.state_lock import StateLock
 from gnomon.metrics.counters import Metrics
+from gnomon.projections import PROJECTIONS, Projection, Projections
 from gnomon.settings import Settings
-from gnomon.shadows import PROJECTIONS, Shadow, Shadows
 from search.diagnostics import Diagnostics
 from search.metrics import NoMetrics, SearchMetrics
 from search.ports import Engines
@@ -25,10 +25,10 @@ from search.searcher import Searcher
 from search.settings import SearchSettings
 from workers import generations
 from workers.counts import HintCounts
-from workers.crew import STATES, Craft, Crew, CrewSettings
 from workers.hints import Hints, NoHintCounts, over_redis
 from workers.maintenance import Maintenance
 from workers.runner import Runner
+from workers.supervisor import STATES, ProjectorSpec, Supervisor, SupervisorSettings
 
 # A new state takes 70 MB, and the engines map files: a mapped page that finds no space on the disk
 # ends the process as a SIGKILL does, and Postgres stays behind.
@@ -82,7 +82,7 @@ class Backend:
     reader: CanonicalReader
     searcher: Searcher
     diagnostics: Diagnostics
-    crew: Crew | None
+    supervisor: Supervisor | None
     hints: Hints | None
     maintenance: Maintenance
     epoch: int
@@ -91,15 +91,18 @@ class Backend:
     @property
     def runners(self) -> list[Runner]:
         """Return the loops at this moment."""
-        return [] if self.crew is None else self.crew.runners
+        return [] if self.supervisor is None else self.supervisor.runners
 
     def ailments(self) -> list[tuple[str, str]]:
         """Name what is not worked on, and the loops that give no sign of life or fail again."""
-        return [*self.left.items(), *([] if self.crew is None else self.crew.ailments())]
+        return [
+            *self.left.items(),
+            *([] if self.supervisor is None else self.supervisor.ailments()),
+        ]
 
     def loops(self) -> Mapping[str, Mapping[str, int]]:
         """Count, for each projection, what the loops of this process have done."""
-        return {} if self.crew is None else self.crew.counts()
+        return {} if self.supervisor is None else self.supervisor.counts()
 
     def chores_failed(self) -> dict[str, int]:
         """Count how often each chore of this process has failed."""
@@ -107,8 +110,8 @@ class Backend:
 
     def hint(self, shards: Collection[int]) -> None:
         """Wake the loops after a commit, here and elsewhere; it can't fail or block."""
-        if self.crew is not None:
-            self.crew.wake()
+        if self.supervisor is not None:
+            self.supervisor.wake()
         if self.hints is not None:
             self.hints.hint(shards)
 
@@ -170,7 +173,7 @@ def open_backend(
 
 
 @contextmanager
-def open_door(
+def open_api(
     settings: Settings, *, metrics: SearchMetrics | None = None, hints: HintCounts | None = None
 ) -> Iterator[Backend]:
     """Open what an HTTP process needs beside workers: any number of them over one Postgres.
@@ -189,7 +192,7 @@ def open_door(
 @contextmanager
 def open_workers(
     settings: Settings, plan: Plan, *, metrics: Metrics | None = None
-) -> Iterator[Crew]:
+) -> Iterator[Supervisor]:
     """Run loops over what others write, until the block ends: any number of processes.
 
     Guarantee: at the end each loop has finished its page, or given it up after `plan.stop_s`, and
@@ -200,17 +203,17 @@ def open_workers(
     with ExitStack() as stack:
         databases = stack.enter_context(_shared_databases(settings))
         assembly = _Assembly(settings, databases, NoMetrics(), stack, alone=False)
-        crew = assembly.workers(plan)
+        supervisor = assembly.workers(plan)
         if metrics is not None:
-            metrics.watch_loops(crew.counts)
+            metrics.watch_loops(supervisor.counts)
             metrics.watch_connections(databases.connections())
-        yield crew
+        yield supervisor
 
 
 def require_ready(settings: Settings) -> None:
-    """Check that `open_door` will find its Postgres, at the schema's head.
+    """Check that `open_api` will find its Postgres, at the schema's head.
 
-    Raises: as `open_door`.
+    Raises: as `open_api`.
     """
     with _shared_databases(settings):
         pass
@@ -224,16 +227,16 @@ def begin_rebuild(settings: Settings, name: str) -> int:
     """
     with ExitStack() as stack:
         databases = stack.enter_context(_shared_databases(settings))
-        cast = Shadows(settings, databases.projector, databases.api, stack, alone=False)
-        craft = _reached(name, cast.of([name])[name])
-        return generations.rebuild(databases.projector, name, craft.schema_hash).number
+        mine = Projections(settings, databases.projector, databases.api, stack, alone=False)
+        spec = _reached(name, mine.of([name])[name])
+        return generations.rebuild(databases.projector, name, spec.schema_hash).number
 
 
-def _reached(name: str, shadow: Shadow[Any]) -> Craft:
-    if shadow.craft is None:
+def _reached(name: str, projection: Projection[Any]) -> ProjectorSpec:
+    if projection.spec is None:
         allowed = "projections on a server or in Postgres"
         raise InvalidInputError(name, "is embedded in another process", allowed)
-    return shadow.craft
+    return projection.spec
 
 
 @contextmanager
@@ -270,21 +273,23 @@ class _Assembly:
         self._settings, self._databases = settings, databases
         self._metrics, self._stack = metrics, stack
         self._reader = CanonicalReader(databases.api)
-        self._cast = Shadows(settings, databases.projector, databases.api, stack, alone=alone)
+        self._projections = Projections(
+            settings, databases.projector, databases.api, stack, alone=alone
+        )
 
     def backend(self, owner: str | None, counts: HintCounts | None) -> Backend:
         """Open engines, then the search, then the loops, whose leases are `owner`'s, if named."""
-        cast = self._cast
-        shadows = cast.of(PROJECTIONS)
-        epoch = self._settled_epoch(shadows.values())
+        mine = self._projections
+        projections = mine.of(PROJECTIONS)
+        epoch = self._settled_epoch(projections.values())
         share = self._settings.diagnostics_share
         diagnostics = Diagnostics(self._reader, sample=share, metrics=self._metrics)
         engines = Engines(
             canonical=self._reader,
-            vector=cast.vector.reader,
-            keyword=cast.keyword.reader,
-            entity=cast.entity.reader,
-            embedder=cast.embedder,
+            vector=mine.vector.reader,
+            keyword=mine.keyword.reader,
+            entity=mine.entity.reader,
+            embedder=mine.embedder,
         )
         return Backend(
             self._settings,
@@ -292,23 +297,23 @@ class _Assembly:
             self._reader,
             self._searcher(engines, diagnostics),
             diagnostics,
-            None if owner is None else self._crew(_crafts(shadows), Plan(owner=owner)),
+            None if owner is None else self._supervisor(_specs(projections), Plan(owner=owner)),
             self._hints(counts),
             self._maintain(),
             epoch,
-            {name: one.ailment for name, one in shadows.items() if one.ailment is not None},
+            {name: one.ailment for name, one in projections.items() if one.ailment is not None},
         )
 
-    def workers(self, plan: Plan) -> Crew:
+    def workers(self, plan: Plan) -> Supervisor:
         """Run the loops of those projections that are named, or of all that can be worked on."""
-        shadows = self._cast.of(plan.projections or PROJECTIONS)
+        projections = self._projections.of(plan.projections or PROJECTIONS)
         for name in plan.projections:
-            _reached(name, shadows[name])
-        self._settled_epoch(shadows.values())
-        return self._crew(_crafts(shadows), plan)
+            _reached(name, projections[name])
+        self._settled_epoch(projections.values())
+        return self._supervisor(_specs(projections), plan)
 
-    def _settled_epoch(self, shadows: Iterable[Shadow[Any]]) -> int:
-        marks = [mark for shadow in shadows for mark in shadow.marks()]
+    def _settled_epoch(self, projections: Iterable[Projection[Any]]) -> int:
+        marks = [mark for projection in projections for mark in projection.marks()]
         rewound = generations.rewound(self._databases.projector, marks)
         return epochs.settle(self._databases.owner, (mark.epoch for mark in marks), rewound=rewound)
 
@@ -322,19 +327,19 @@ class _Assembly:
         self._stack.callback(searcher.close)
         return searcher
 
-    def _crew(self, crafts: Sequence[Craft], plan: Plan) -> Crew:
-        self._rebuild(crafts)
-        settings = CrewSettings(
+    def _supervisor(self, specs: Sequence[ProjectorSpec], plan: Plan) -> Supervisor:
+        self._rebuild(specs)
+        settings = SupervisorSettings(
             owner=plan.owner,
             lasting=self._settings.lease(),
             parked_cap=self._settings.parked_cap,
             states=plan.states,
             threads=plan.threads,
         )
-        crew = Crew(self._databases.projector, crafts, settings)
-        self._stack.callback(crew.stop, plan.stop_s)
-        crew.start()
-        return crew
+        supervisor = Supervisor(self._databases.projector, specs, settings)
+        self._stack.callback(supervisor.stop, plan.stop_s)
+        supervisor.start()
+        return supervisor
 
     def _hints(self, counts: HintCounts | None) -> Hints | None:
         if self._settings.redis_url is None:
@@ -345,11 +350,11 @@ class _Assembly:
         self._stack.callback(hints.stop)
         return hints
 
-    def _rebuild(self, crafts: Sequence[Craft]) -> None:
+    def _rebuild(self, specs: Sequence[ProjectorSpec]) -> None:
         """Begin what the settings name anew; an embedded engine was when it was opened."""
-        for craft in crafts:
-            if craft.alone is None and craft.name in self._settings.rebuild:
-                generations.rebuild(self._databases.projector, craft.name, craft.schema_hash)
+        for spec in specs:
+            if spec.alone is None and spec.name in self._settings.rebuild:
+                generations.rebuild(self._databases.projector, spec.name, spec.schema_hash)
 
     def _maintain(self) -> Maintenance:
         settings, projector = self._settings, self._databases.projector
@@ -365,5 +370,5 @@ class _Assembly:
         return maintenance
 
 
-def _crafts(shadows: Mapping[str, Shadow[Any]]) -> list[Craft]:
-    return [one.craft for one in shadows.values() if one.craft is not None]
+def _specs(projections: Mapping[str, Projection[Any]]) -> list[ProjectorSpec]:
+    return [one.spec for one in projections.values() if one.spec is not None]

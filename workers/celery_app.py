@@ -8,7 +8,7 @@ from typing import Any, Final
 from celery import Celery, bootsteps
 from kombu.entity import Queue
 
-from workers.crew import Crew
+from workers.supervisor import Supervisor
 
 TAIL: Final = "tail"  # generations that serve
 REBUILD: Final = "rebuild"  # generations that are being built
@@ -23,7 +23,7 @@ HINT_TTL_S: Final = 30  # an older one is news to nobody: the sweep was there
 SWEEP_S: Final = 5.0
 CONNECT_S: Final = 1.0
 
-OpenCrew = Callable[[list[str]], AbstractContextManager[Crew]]
+OpenSupervisor = Callable[[list[str]], AbstractContextManager[Supervisor]]
 
 
 def build_app(broker_url: str, *, socket: timedelta) -> Celery:
@@ -63,12 +63,13 @@ def build_app(broker_url: str, *, socket: timedelta) -> Celery:
     return app
 
 
-def attach_crew(app: Celery, open_crew: OpenCrew) -> None:
-    """Let each worker process of `app` run a crew beside its consumer, from its start to its end.
+def attach_supervisor(app: Celery, open_supervisor: OpenSupervisor) -> None:
+    """Let each worker process of `app` run a supervisor beside its consumer.
 
-    `open_crew` is given the states of the generations to work on, by the queues that are consumed.
+    `open_supervisor` is given the states of the generations to work on, which the queues
+    that are consumed name.
     """
-    app.conf.gnomon_open_crew = open_crew
+    app.conf.gnomon_open_supervisor = open_supervisor
     app.steps["worker"].add(Loops)
 
 
@@ -83,14 +84,14 @@ class Loops(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no typ
 
     def __init__(self, parent: Any, **_: Any) -> None:
         self._stack = ExitStack()
-        parent.crew = None
+        parent.supervisor = None
 
     def start(self, parent: Any) -> None:
-        """Open the crew; what it raises ends the process before it consumes anything."""
+        """Open the supervisor; what it raises ends the process before it consumes anything."""
         states = [STATES[name] for name in parent.app.amqp.queues.consume_from if name in STATES]
         if states:
-            parent.crew = parent.app.crew = self._stack.enter_context(
-                parent.app.conf.gnomon_open_crew(states)
+            parent.supervisor = parent.app.supervisor = self._stack.enter_context(
+                parent.app.conf.gnomon_open_supervisor(states)
             )
 
     def stop(self, _parent: Any) -> None:

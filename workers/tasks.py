@@ -7,19 +7,19 @@ from workers.counts import HintCounts
 
 
 def register(app: Celery, counts: HintCounts) -> None:
-    """Register the tasks; they wake the crew of the process that runs them, and count if any did.
+    """Register the tasks; they wake the supervisor of their process, and count if any did.
 
     A hint at a generation that nobody here works on is `idle`.
     """
 
     def project(projection: str, generation: int, shard: int) -> None:
-        crew = getattr(app, "crew", None)
-        woken = 0 if crew is None else crew.wake(projection, generation, shard)
+        supervisor = getattr(app, "supervisor", None)
+        woken = 0 if supervisor is None else supervisor.wake(projection, generation, shard)
         counts.hinted("worked" if woken else "idle")
 
     def sweep() -> None:
-        if (crew := getattr(app, "crew", None)) is not None:
-            crew.wake()
+        if (supervisor := getattr(app, "supervisor", None)) is not None:
+            supervisor.wake()
 
     app.task(project, name=PROJECT, expires=HINT_TTL_S)
     app.task(sweep, name=SWEEP, expires=HINT_TTL_S)

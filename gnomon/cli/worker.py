@@ -54,14 +54,14 @@ def worker(
     metrics = Metrics()
     with (
         traces.exported(settings),
-        wiring.open_workers(settings, plan, metrics=metrics) as crew,
+        wiring.open_workers(settings, plan, metrics=metrics) as supervisor,
         port.scraped(settings, metrics.registry),
     ):
-        facts = {"projections": crew.projections, "threads": plan.threads, "pid": os.getpid()}
+        facts = {"projections": supervisor.projections, "threads": plan.threads, "pid": os.getpid()}
         if output.as_json:
             output.screen.line_document(facts)
         else:
-            output.screen.note(f"at work on {', '.join(crew.projections)}; Ctrl-C stops it")
+            output.screen.note(f"at work on {', '.join(supervisor.projections)}; Ctrl-C stops it")
         while not stop.asked:
             time.sleep(LOOK_S)
         stop.end()

@@ -12,8 +12,8 @@ from canonical.store.database import Database, Role
 from projectors.protocol import Applied
 from tests.support.builders import until
 from tests.support.log import NAME, Log
-from workers.crew import Craft, Crew, CrewSettings
 from workers.runner import Pace, Runner
+from workers.supervisor import ProjectorSpec, Supervisor, SupervisorSettings
 
 
 @pytest.fixture
@@ -49,24 +49,24 @@ def test_what_a_process_counts_does_not_fall_when_a_generation_is_given_up(log: 
     for n in range(5):
         log.add(f"memory {n}")
     pace = Pace(gather_s=0.01, idle_s=0.01, backoff_s=0.01)
-    crew = Crew(
+    supervisor = Supervisor(
         log.projector,
-        [Craft(NAME, "schema", lambda _: Moody(away=2), pace)],
-        CrewSettings(owner="one", lasting=timedelta(seconds=30), parked_cap=100),
+        [ProjectorSpec(NAME, "schema", lambda _: Moody(away=2), pace)],
+        SupervisorSettings(owner="one", lasting=timedelta(seconds=30), parked_cap=100),
     )
     try:
-        crew.look()
-        until(lambda: crew.counts()[NAME]["done"] >= 3, "the page to be written")
-        assert crew.counts()[NAME]["failures"] == 2
-        until(lambda: crew.counts()[NAME]["failing"] == 0, "the loop to be well")
+        supervisor.look()
+        until(lambda: supervisor.counts()[NAME]["done"] >= 3, "the page to be written")
+        assert supervisor.counts()[NAME]["failures"] == 2
+        until(lambda: supervisor.counts()[NAME]["failing"] == 0, "the loop to be well")
         with log.projector.transaction() as conn:
             projections.set_state(conn, NAME, log.generation, "old")
-        before = crew.counts()[NAME]
-        crew.look()
-        after = crew.counts()[NAME]
+        before = supervisor.counts()[NAME]
+        supervisor.look()
+        after = supervisor.counts()[NAME]
         assert {
             name: after[name] - before[name] for name in before if after[name] < before[name]
         } == {}
         assert after["failures"] >= 2
     finally:
-        crew.stop()
+        supervisor.stop()

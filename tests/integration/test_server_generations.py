@@ -17,9 +17,9 @@ from tests.support.casting import SHARDS, Casting
 from tests.support.index_server import IndexServer, OpenIndex
 from tests.support.recording import RecordingProjector
 from workers import generations
-from workers.crew import Craft, Crew, CrewSettings
-from workers.late import LateProjector
+from workers.lazy import LazyProjector
 from workers.runner import Pace
+from workers.supervisor import ProjectorSpec, Supervisor, SupervisorSettings
 
 NAME = "keyword"
 WITHIN_S = 30
@@ -27,39 +27,39 @@ QUICK = Pace(idle_s=0.05, backoff_s=0.05, backoff_most_s=0.1, renew_s=1.0)
 
 
 class House:
-    """One Postgres, one index server, and as many crews as a test wants."""
+    """One Postgres, one index server, and as many supervisors as a test wants."""
 
     def __init__(self, open_database: Callable[[Role], Database]) -> None:
         self.server = IndexServer()
         self.open_database = open_database
         self.log = Casting(open_database, NAME)
-        for table in ("watermark", "generation"):  # the first is the crews' to begin
+        for table in ("watermark", "generation"):  # the first is the supervisors' to begin
             self.log.execute(f"DELETE FROM {table}")
 
-    def crew(self, owner: str = "one", schema_hash: str = "schema") -> Crew:
+    def supervisor(self, owner: str = "one", schema_hash: str = "schema") -> Supervisor:
         database = self.open_database(Role.PROJECTOR)
         blueprint = self.server.blueprint(NAME, schema_hash)
 
-        def opened(generation: projections.Generation) -> LateProjector:
+        def opened(generation: projections.Generation) -> LazyProjector:
             def open_() -> tuple[OpenIndex, Callable[[], None]]:
                 index = generations.open_on_server(blueprint, generation, database)
                 return index, index.close
 
-            return LateProjector(open_)
+            return LazyProjector(open_)
 
-        settings = CrewSettings(
+        settings = SupervisorSettings(
             owner=owner, lasting=timedelta(seconds=2), parked_cap=10, look_s=0.05
         )
-        return Crew(database, [Craft(NAME, schema_hash, opened, QUICK)], settings)
+        return Supervisor(database, [ProjectorSpec(NAME, schema_hash, opened, QUICK)], settings)
 
     @contextmanager
-    def working(self, owner: str = "one", schema_hash: str = "schema") -> Iterator[Crew]:
-        crew = self.crew(owner, schema_hash)
-        crew.start()
+    def working(self, owner: str = "one", schema_hash: str = "schema") -> Iterator[Supervisor]:
+        supervisor = self.supervisor(owner, schema_hash)
+        supervisor.start()
         try:
-            yield crew
+            yield supervisor
         finally:
-            crew.stop()
+            supervisor.stop()
 
     def states(self) -> dict[int, str]:
         rows = self.log.execute("SELECT generation, state FROM generation ORDER BY generation")
@@ -103,19 +103,19 @@ def test_processes_that_start_at_once_begin_one_generation_and_make_one_index(
     together = threading.Barrier(4)
 
     def start(n: int) -> None:
-        crew = house.crew(f"process {n}")
+        supervisor = house.supervisor(f"process {n}")
         together.wait(WITHIN_S)
-        crew.start()
-        crews.append(crew)
+        supervisor.start()
+        supervisors.append(supervisor)
 
-    crews: list[Crew] = []
+    supervisors: list[Supervisor] = []
     try:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(start, range(4)))
         until(lambda: house.states() == {1: "live"}, "the one generation to serve")
     finally:
-        for crew in crews:
-            crew.stop()
+        for supervisor in supervisors:
+            supervisor.stop()
     assert house.server.created == [generations.place_of(NAME, 1)]
     assert house.texts(1) == said(0, 20)
     assert house.errors(1) == set()
@@ -147,12 +147,12 @@ def test_an_engine_that_is_away_at_the_start_is_worked_on_once_it_is_back(house:
     """E-16, O-28: it is not lost; the shards are held, nothing is parked, nobody restarts."""
     house.fill()
     house.server.is_away = True
-    with house.working() as crew:
+    with house.working() as supervisor:
         until(lambda: house.errors(1) == {(False, "engine_unavailable")}, "the shards to be held")
         assert house.states() == {1: "building"}
         house.server.is_away = False
         until(lambda: house.states() == {1: "live"}, "the generation to serve")
-        assert crew.ailments() == []
+        assert supervisor.ailments() == []
     assert house.texts(1) == said(0, 20)
 
 

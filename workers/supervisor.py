@@ -18,7 +18,7 @@ from projectors.protocol import Projector
 from workers import generations
 from workers.counts import Counts, total
 from workers.faults import placed, told
-from workers.late import LateProjector
+from workers.lazy import LazyProjector
 from workers.runner import Pace, Runner
 
 log = logging.getLogger(__name__)
@@ -28,23 +28,23 @@ STATES = ("live", "building")
 
 
 @dataclass(frozen=True, slots=True)
-class Craft:
+class ProjectorSpec:
     """How one projection is worked on in this process.
 
-    projector: opens what writes to a generation; see `LateProjector` for what it may raise.
+    projector: opens what writes to a generation; see `LazyProjector` for what it may raise.
     alone:     an embedded engine's only generation, whatever others Postgres names.
     """
 
     name: str
     schema_hash: str
-    projector: Callable[[Generation], LateProjector | Projector]
+    projector: Callable[[Generation], LazyProjector | Projector]
     pace: Pace
     records: bool = True
     alone: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewSettings:
+class SupervisorSettings:
     """What all runners of a process have in common."""
 
     owner: str
@@ -56,7 +56,7 @@ class CrewSettings:
 
 
 class Key(NamedTuple):
-    """What a hand works on. The epoch guards its writes: a hand of an earlier one ends."""
+    """Names an assignment. The epoch guards its writes: an assignment of an earlier one ends."""
 
     name: str
     generation: int
@@ -64,15 +64,15 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class Assignment:
     """One generation at work in this process."""
 
     generation: Generation
-    projector: LateProjector | Projector
+    projector: LazyProjector | Projector
     runners: Sequence[Runner]
 
 
-class Crew:
+class Supervisor:
     """The runners of one process, for all its projections.
 
     Guarantee: a generation that another process began, made live, retired or lost is noticed within
@@ -80,17 +80,19 @@ class Crew:
                writes is left alone and named. Nothing that goes wrong in a look ends it.
     """
 
-    def __init__(self, database: Database, crafts: Sequence[Craft], settings: CrewSettings) -> None:
+    def __init__(
+        self, database: Database, specs: Sequence[ProjectorSpec], settings: SupervisorSettings
+    ) -> None:
         """`database` serves as the projector. Nothing runs yet."""
         self._database, self._settings = database, settings
-        self._crafts = {craft.name: craft for craft in crafts}
-        self._hands: dict[Key, Hand] = {}
+        self._specs = {spec.name: spec for spec in specs}
+        self._assigned: dict[Key, Assignment] = {}
         self._left: dict[str, str] = {}  # projections that can't be worked on, and why
         self._error: Exception | None = None  # of the last look
         # Of all runners that there ever were: what is counted must never fall.
-        self._counts: dict[str, list[Counts]] = {name: [] for name in self._crafts}
+        self._counts: dict[str, list[Counts]] = {name: [] for name in self._specs}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="crew", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
         """Look once, then go on looking in a thread until `stop`.
@@ -105,17 +107,17 @@ class Crew:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        self._end(list(self._hands), timeout_s)
+        self._end(list(self._assigned), timeout_s)
 
     @property
     def projections(self) -> list[str]:
         """Return the names of the projections that are worked on here."""
-        return list(self._crafts)
+        return list(self._specs)
 
     @property
     def runners(self) -> list[Runner]:
         """Return the runners at this moment."""
-        return [runner for hand in list(self._hands.values()) for runner in hand.runners]
+        return [runner for one in list(self._assigned.values()) for runner in one.runners]
 
     def wake(
         self,
@@ -129,9 +131,9 @@ class Crew:
         """
         heard = [
             runner
-            for key, hand in list(self._hands.items())
+            for key, one in list(self._assigned.items())
             if projection in (None, key.name) and generation in (None, key.generation)
-            for runner in hand.runners
+            for runner in one.runners
         ]
         for runner in heard:
             runner.wake(shard)
@@ -151,7 +153,7 @@ class Crew:
         `failing` is of this moment: how many passes of its worst loop have failed in a row. While
         it is above 0 that loop waits longer and longer between them.
         """
-        failing = dict.fromkeys(self._crafts, 0)
+        failing = dict.fromkeys(self._specs, 0)
         for runner in self.runners:
             failing[runner.name] = max(failing[runner.name], runner.failures)
         return {
@@ -165,28 +167,28 @@ class Crew:
         Raises: StoreUnavailableError.
         """
         with self._database.transaction() as conn:
-            found = projections.working(conn, list(self._crafts))
+            found = projections.working(conn, list(self._specs))
             epoch = projections.epoch(conn)
-        for name, craft in self._crafts.items():
-            if not found[name] and craft.alone is None:
-                found[name] = [generations.current(self._database, name, craft.schema_hash)]
+        for name, spec in self._specs.items():
+            if not found[name] and spec.alone is None:
+                found[name] = [generations.current(self._database, name, spec.schema_hash)]
         wanted = {Key(name, one.number, epoch): one for name, one in self._ours(found)}
-        self._end([key for key in self._hands if key not in wanted])
+        self._end([key for key in self._assigned if key not in wanted])
         for key, generation in wanted.items():
-            if key not in self._hands:
-                self._hands[key] = self._begun(self._crafts[key.name], generation, epoch)
+            if key not in self._assigned:
+                self._assigned[key] = self._begun(self._specs[key.name], generation, epoch)
 
     def _ours(self, found: Mapping[str, Sequence[Generation]]) -> Iterator[tuple[str, Generation]]:
         left: dict[str, str] = {}
         for name, working in found.items():
-            craft = self._crafts[name]
-            if craft.alone not in (None, *(one.number for one in working)):
-                left[name] = f"generation {craft.alone}, which is this process's, was given up"
+            spec = self._specs[name]
+            if spec.alone not in (None, *(one.number for one in working)):
+                left[name] = f"generation {spec.alone}, which is this process's, was given up"
             for one in working:
-                if craft.alone not in (None, one.number) or one.state not in self._settings.states:
+                if spec.alone not in (None, one.number) or one.state not in self._settings.states:
                     continue
                 try:
-                    generations.require_schema(one, name, craft.schema_hash)
+                    generations.require_schema(one, name, spec.schema_hash)
                     yield name, one
                 except EngineMismatchError as exc:
                     left[name] = str(exc)
@@ -194,49 +196,49 @@ class Crew:
             log.error("%s is not worked on: %s", name, left[name])
         self._left = left
 
-    def _begun(self, craft: Craft, generation: Generation, epoch: int) -> Hand:
-        projector = craft.projector(generation)
+    def _begun(self, spec: ProjectorSpec, generation: Generation, epoch: int) -> Assignment:
+        projector = spec.projector(generation)
         runners = [
-            self._runner(craft, generation, projector, epoch) for _ in range(self._settings.threads)
+            self._runner(spec, generation, projector, epoch) for _ in range(self._settings.threads)
         ]
         for runner in runners:
-            self._counts[craft.name].append(runner.counts)
+            self._counts[spec.name].append(runner.counts)
             runner.start()
-        return Hand(generation, projector, runners)
+        return Assignment(generation, projector, runners)
 
     def _runner(
-        self, craft: Craft, generation: Generation, projector: Projector, epoch: int
+        self, spec: ProjectorSpec, generation: Generation, projector: Projector, epoch: int
     ) -> Runner:
         settings = self._settings
         feed = FeedSettings(
-            projection=craft.name,
+            projection=spec.name,
             generation=generation.number,
             epoch=epoch,
             # Runners of one process are as much strangers as those of two.
             owner=f"{settings.owner}.{secrets.token_hex(3)}",
             lasting=settings.lasting,
             parked_cap=settings.parked_cap,
-            records=craft.records,
+            records=spec.records,
         )
         return Runner(
-            craft.name,
+            spec.name,
             LogFeed(self._database, feed),
             projector,
-            pace=craft.pace,
-            caught_up=generations.go_live(self._database, craft.name, generation),
+            pace=spec.pace,
+            caught_up=generations.go_live(self._database, spec.name, generation),
         )
 
     def _end(self, keys: Sequence[Key], timeout_s: float = 30.0) -> None:
-        ended = [self._hands.pop(key) for key in keys]
-        for hand in ended:
-            for runner in hand.runners:
+        ended = [self._assigned.pop(key) for key in keys]
+        for one in ended:
+            for runner in one.runners:
                 runner.ask_to_stop()
         until = time.monotonic() + timeout_s
-        for hand in ended:
-            for runner in hand.runners:
+        for one in ended:
+            for runner in one.runners:
                 runner.stop(max(0.0, until - time.monotonic()))
-            if isinstance(hand.projector, LateProjector):
-                hand.projector.close()
+            if isinstance(one.projector, LazyProjector):
+                one.projector.close()
 
     def _run(self) -> None:
         while not self._stop.wait(self._settings.look_s):

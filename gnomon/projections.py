@@ -45,10 +45,10 @@ from search.ports import EntityReader as Names
 from search.ports import Of, Words, always
 from search.readers import ByGeneration
 from workers import generations
-from workers.crew import Craft
 from workers.generations import Blueprint, E
-from workers.late import LateProjector
+from workers.lazy import LazyProjector
 from workers.runner import Pace
+from workers.supervisor import ProjectorSpec
 
 PROJECTIONS: Final = ("vector", "keyword", "entity", "audit")
 # A page is found by search once all of it is applied: what is slow goes in small ones.
@@ -59,15 +59,15 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow(Generic[R]):
+class Projection(Generic[R]):
     """One projection in this process.
 
-    craft:   how it is written; None: it can't be, and `ailment` says why.
+    spec:   how it is written; None: it can't be, and `ailment` says why.
     marks:   how far its engine has come, as far as the engine could be asked.
     """
 
     reader: Of[R]
-    craft: Craft | None
+    spec: ProjectorSpec | None
     marks: Callable[[], list[Mark]] = list
     ailment: str | None = None
 
@@ -80,7 +80,7 @@ class Sides(Generic[E, R]):
     reader: Callable[[E], R]
 
 
-class Shadows:
+class Projections:
     """The projections of one process; what they open is closed by the stack."""
 
     def __init__(
@@ -97,12 +97,12 @@ class Shadows:
         self._stack, self._alone = stack, alone
         self.embedder = _embedder(settings)
 
-    def of(self, names: Iterable[str]) -> dict[str, Shadow[Any]]:
+    def of(self, names: Iterable[str]) -> dict[str, Projection[Any]]:
         """Return the projections of these names."""
         return {name: getattr(self, name) for name in names}
 
     @cached_property
-    def vector(self) -> Shadow[VectorReader]:
+    def vector(self) -> Projection[VectorReader]:
         """Open the vector projection, or prepare it on its server."""
         shape = Shape(self.embedder.model, self.embedder.dimension)
         vectors = CachedVectors(self.embedder, self._embedding_cache())
@@ -134,7 +134,7 @@ class Shadows:
         )
 
     @cached_property
-    def keyword(self) -> Shadow[Words]:
+    def keyword(self) -> Projection[Words]:
         """Open the keyword projection, or prepare it on its server."""
         sides: Sides[KeywordEngine, Words] = Sides(KeywordProjector, KeywordIndexReader)
         if (server := self._opensearch()) is not None:
@@ -162,7 +162,7 @@ class Shadows:
         )
 
     @cached_property
-    def entity(self) -> Shadow[Names]:
+    def entity(self) -> Projection[Names]:
         """Prepare the entity projection, in Postgres."""
         names = self._names  # made now, so that it is closed after the loops have ended
 
@@ -173,17 +173,17 @@ class Shadows:
             return EntityProjector(*names, generation=generation.number)
 
         schema_hash = f"entity {entity_schema.VERSION}"
-        return Shadow(reader, self._craft("entity", schema_hash, projector))
+        return Projection(reader, self._spec("entity", schema_hash, projector))
 
     @cached_property
-    def audit(self) -> Shadow[None]:
+    def audit(self) -> Projection[None]:
         """Prepare the audit projection, in Postgres; searches don't read it."""
 
         def projector(generation: Generation) -> Projector:
             return AuditProjector(self._signer, generation=generation.number)
 
         schema_hash = f"audit {audit_schema.VERSION}"
-        return Shadow(always(None), self._craft("audit", schema_hash, projector))
+        return Projection(always(None), self._spec("audit", schema_hash, projector))
 
     @cached_property
     def _names(self) -> tuple[SpacyRecogniser, NameCache]:
@@ -204,14 +204,14 @@ class Shadows:
             return NoEmbeddingCache()
         return EmbeddingCache(self._projector, self.embedder.model)
 
-    def _craft(
+    def _spec(
         self,
         name: str,
         schema_hash: str,
-        projector: Callable[[Generation], LateProjector | Projector],
+        projector: Callable[[Generation], LazyProjector | Projector],
         *,
         alone: int | None = None,
-    ) -> Craft:
+    ) -> ProjectorSpec:
         settings = self._settings
         most = min(PAGES.get(name, settings.page_events), settings.page_events)
         pace = Pace(
@@ -220,14 +220,16 @@ class Shadows:
             idle_s=settings.idle_s,
             shards=None if self._alone else settings.shards_at_once,
         )
-        return Craft(name, schema_hash, projector, pace, records=name not in BY_EVENTS, alone=alone)
+        return ProjectorSpec(
+            name, schema_hash, projector, pace, records=name not in BY_EVENTS, alone=alone
+        )
 
-    def _embedded(self, blueprint: Blueprint[E, Path], sides: Sides[E, R]) -> Shadow[R]:
+    def _embedded(self, blueprint: Blueprint[E, Path], sides: Sides[E, R]) -> Projection[R]:
         """Open an embedded engine; one of another schema or model is left alone, and named."""
         name = blueprint.name
         if not self._alone:
             away = f"the {name} index is embedded in another process; name a server for it"
-            return Shadow(_raising(EngineUnavailableError(away)), None)
+            return Projection(_raising(EngineUnavailableError(away)), None)
         try:
             opened = generations.open_embedded(
                 blueprint,
@@ -236,15 +238,15 @@ class Shadows:
                 rebuild=name in self._settings.rebuild,
             )
         except EngineMismatchError as exc:
-            return Shadow(_raising(exc), None, ailment=str(exc))
+            return Projection(_raising(exc), None, ailment=str(exc))
         engine = opened.engine
         self._stack.callback(engine.close)
         writer, reader = sides.writer(engine), sides.reader(engine)
         number = opened.generation.number
-        craft = self._craft(name, blueprint.schema_hash, lambda _: writer, alone=number)
-        return Shadow(always(reader), craft, lambda: list(engine.marks().values()))
+        spec = self._spec(name, blueprint.schema_hash, lambda _: writer, alone=number)
+        return Projection(always(reader), spec, lambda: list(engine.marks().values()))
 
-    def _on_server(self, blueprint: Blueprint[E, str], sides: Sides[E, R]) -> Shadow[R]:
+    def _on_server(self, blueprint: Blueprint[E, str], sides: Sides[E, R]) -> Projection[R]:
         """Prepare a projection on a server: nothing is opened before there is work or a search."""
 
         def write(generation: Generation) -> tuple[Projector, Callable[[], None]]:
@@ -257,11 +259,11 @@ class Shadows:
 
         readers = ByGeneration(read)
         self._stack.callback(readers.close)
-        craft = self._craft(
-            blueprint.name, blueprint.schema_hash, lambda one: LateProjector(lambda: write(one))
+        spec = self._spec(
+            blueprint.name, blueprint.schema_hash, lambda one: LazyProjector(lambda: write(one))
         )
-        return Shadow(
-            readers, craft, lambda: list(generations.marks_on_server(blueprint, self._projector))
+        return Projection(
+            readers, spec, lambda: list(generations.marks_on_server(blueprint, self._projector))
         )
 
 

@@ -10,7 +10,7 @@ from projectors.protocol import Applied, Page, Projector
 Close = Callable[[], None]
 
 
-class LateProjector:
+class LazyProjector:
     """Opens what it writes to when there is work, so that a process starts while engines are away.
 
     Guarantee: what `open_` raises is what a page meets: an engine that is away holds the shards
